@@ -1,0 +1,75 @@
+"""Instants and durations as text and as numbers.
+
+An instant is a whole number of seconds since 1970-01-01T00:00Z: it has no zone to forget and no
+fold to ignore, so comparing, sorting and counting can't go wrong. Text is made at the edges only.
+
+This module is on the idle way: it imports nothing that a bare interpreter has not loaded.
+"""
+
+from __future__ import annotations
+
+import time
+
+from jobrun.errors import UsageError
+
+MINUTE = 60
+HOUR = 3600
+DAY = 86_400
+WEEK = 7 * DAY
+
+_UNITS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
+
+
+def iso(instant: int) -> str:
+    """The form of keys and of the ledger: 2026-09-04T10:00:00+00:00."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(instant))
+
+
+def iso_z(instant: int) -> str:
+    """The form of `at=`: 2026-09-04T10:00:00Z (no `+`, so it is fit for a URL)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant))
+
+
+def from_iso(text: str) -> int:
+    """The instant that `iso` wrote; for text of our own, not of a person."""
+    from datetime import datetime
+
+    return int(datetime.fromisoformat(text).timestamp())
+
+
+def parse_duration(text: str, option: str) -> int:
+    """Whole seconds of `90s`, `15m`, `1h30m`, `2d`, `1w`; a bare number is seconds.
+
+    Raises UsageError, naming the option and the value.
+    """
+    total, number = 0, ""
+    for character in text:
+        if character in "0123456789":
+            number += character
+        elif character in _UNITS and number:
+            total += int(number) * _UNITS[character]
+            number = ""
+        else:
+            break
+    else:
+        if text and (not number or number == text) and len(text) <= 20:
+            return total + int(number or 0)
+    raise UsageError(
+        f'{option} "{text}": a duration is 90s, 15m, 1h30m, 2d or 1w; a bare number is seconds',
+        f"{option} 15m",
+    )
+
+
+def duration(seconds: float) -> str:
+    """A duration for people, in the same spelling: 1.204s, 50m0.2s, 2h14m, 3d4h.
+
+    Two units at the most, a third part of a second only where it can matter.
+    """
+    if seconds < MINUTE:
+        return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+    if seconds < HOUR:
+        minutes, rest = divmod(seconds, MINUTE)
+        return f"{int(minutes)}m{rest:.1f}".removesuffix(".0") + "s"
+    if seconds < DAY:
+        return f"{int(seconds // HOUR)}h{int(seconds % HOUR // MINUTE)}m"
+    return f"{int(seconds // DAY)}d{int(seconds % DAY // HOUR)}h"

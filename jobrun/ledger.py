@@ -1,0 +1,130 @@
+"""The few calls that a ledger must offer.
+
+Every write is one transaction, is made under the job's lock (but `skip`), and shows the token that
+the lock's acquisition got: a writer whose token is no longer the job's is refused (FENCED).
+
+Errors: LedgerError (74) unreadable, full, corrupt, newer; Refused (75) busy for longer than the
+busy timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from jobrun.rows import (
+    Block,
+    Claim,
+    EventRow,
+    Finished,
+    Gap,
+    JobRow,
+    Opened,
+    Opening,
+    Result,
+    RunRow,
+    SkipRow,
+    WindowRow,
+)
+
+# From a watermark to the next boundary of the job's grid; None for a job without windows.
+NextBoundary = Callable[[int], int]
+
+
+class Ledger(Protocol):
+    @property
+    def address(self) -> str:
+        """What a person calls it: the path of the file, or its address."""
+
+    @property
+    def created(self) -> bool:
+        """Whether this call made it."""
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def job(self, name: str) -> JobRow | None: ...
+
+    def jobs(self) -> list[JobRow]:
+        """All of them, by name."""
+
+    def window(self, job: str, key: str) -> WindowRow | None: ...
+
+    def unfinished(self, job: str) -> list[WindowRow]:
+        """Running, failed and held windows (not units of --key), oldest first."""
+
+    def blocks(self, job: str, since: int) -> Iterator[Block]:
+        """Window rows and gaps that end after `since`, by start; void rows are left out.
+
+        Reads in pages: no statement stays open between two of them.
+        """
+
+    def count_blocks(self, job: str, since: int, until: int) -> int:
+        """How many windows have a row or lie in a gap, of those that start in [since, until)."""
+
+    def open_runs(self, job: str) -> list[RunRow]:
+        """Runs without an outcome, oldest first."""
+
+    def run(self, run_id: int) -> RunRow | None: ...
+
+    def runs(
+        self,
+        job: str | None = None,
+        key: str | None = None,
+        since: int | None = None,
+        limit: int = 20,
+    ) -> list[RunRow]:
+        """Newest first."""
+
+    def windows(self, job: str, since: int, until: int, limit: int = 10_000) -> list[WindowRow]:
+        """Rows whose window meets [since, until), by start, void ones included."""
+
+    def keys(self, job: str, limit: int = 100) -> list[WindowRow]:
+        """Units that are no windows (--key), newest first."""
+
+    def gaps(self, job: str, since: int, until: int) -> list[Gap]: ...
+
+    def skips(self, job: str | None = None, limit: int = 20) -> list[SkipRow]:
+        """Newest first, by the last time each was repeated."""
+
+    def events(self, job: str | None = None, limit: int = 20) -> list[EventRow]:
+        """Newest first."""
+
+    def usual(self, job: str) -> float | None:
+        """The median duration, in seconds, of the last successful runs; None before the first."""
+
+    # -- writing, under the job's lock ------------------------------------------------------------
+
+    def open(self, opening: Opening, claim: Claim | None, next_boundary: NextBoundary | None) -> Opened | None:
+        """Close dead runs, take a token, write what planning decided, claim the first window.
+
+        None where the token read is no longer the job's: plan again.
+        """
+
+    def finish(self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None) -> Finished:
+        """Close the run, mark its window, move the watermark, claim the next window."""
+
+    def skip_windows(
+        self,
+        opening: Opening,
+        rows: tuple[tuple[str, int, int], ...],
+        next_boundary: NextBoundary | None,
+    ) -> Opened | None:
+        """By hand: mark (key, start, end) windows as skipped; ranges come as gaps in `opening`."""
+
+    def set_watermark(self, opening: Opening, to: int, next_boundary: NextBoundary) -> Opened | None:
+        """By hand: up or down; lowering it makes rows and gaps that end after now void."""
+
+    def forget(self, job: str) -> None:
+        """Every row of the job."""
+
+    # -- writing, without it ----------------------------------------------------------------------
+
+    def skip(self, job: str, reason: str, key: str | None, detail: str | None, at: int) -> bool:
+        """Record a skip, folded; tried for a second, then given up (False): it is printed anyway."""
+
+    # -- care ---------------------------------------------------------------------------------------
+
+    def problems(self) -> list[str]:
+        """What a check of the whole ledger finds: integrity, the watermarks, impossible rows."""
+
+    def close(self) -> None: ...
