@@ -1,0 +1,125 @@
+"""Arguments, environment and clock in; the exit code out.
+
+`run` goes straight on: options, the idle way, and only then what runs a command. Everything else
+goes to the Typer commands in `cli`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from jobrun import job, options, places
+from jobrun.errors import EXIT_BUG, EXIT_SIGNAL, JobrunError, UsageError
+from jobrun.lines import Lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from jobrun.job import Job
+
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str], clock: Callable[[], float]) -> int:
+    """Run one call; `argv` without the program's name. Returns its exit code."""
+    verb = argv[0] if argv else ""
+    lines = Lines(log_format="json" if environ.get("JOBRUN_LOG_FORMAT") == "json" else "text")
+    try:
+        if verb in options.USAGE and not _asks_for_help(argv):
+            return _run(verb, argv[1:], environ, clock, lines)
+        from jobrun import cli
+
+        return cli.main(list(argv), clock, environ)
+    except JobrunError as error:
+        lines.error(error)
+        return error.code
+    except KeyboardInterrupt:
+        return EXIT_SIGNAL + 2
+
+
+def _asks_for_help(argv: Sequence[str]) -> bool:
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    return any(word in ("--help", "-h") for word in argv[1:end])
+
+
+def _run(
+    verb: str,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    clock: Callable[[], float],
+    lines: Lines,
+) -> int:
+    if verb != "run":
+        from jobrun import by_hand
+
+        return by_hand.run_again(verb, argv, environ, clock)
+    this = job.parse_run(argv, environ)
+    lines.follow(this)
+    ledger = places.ledger_path(this.ledger, environ)
+    if this.mode == options.WINDOWS:
+        refuse_stdin(this)
+        from jobrun import idle
+
+        if idle.way_out(this, ledger, clock, lines):
+            return 0
+    from jobrun import run
+    from jobrun.call import Call, this_caller
+
+    return run.run(this, Call(environ, clock, lines, ledger, this_caller()))
+
+
+def refuse_stdin(this: Job) -> None:
+    """A call with windows gives its command no stdin, so data on it would be lost in silence."""
+    if this.stdin is not None or not _data_waits():
+        return
+    raise UsageError(
+        "stdin has data, and a command with windows gets none of it",
+        "--stdin null to drop it, --stdin inherit to pass it on;"
+        " a % in a crontab line makes the rest of it stdin: write \\%",
+    )
+
+
+def _data_waits() -> bool:
+    """Whether stdin is a file or a pipe that has something to read, without reading it."""
+    import stat
+
+    try:
+        status = os.fstat(0)
+        if stat.S_ISREG(status.st_mode):
+            return os.lseek(0, 0, os.SEEK_CUR) < status.st_size
+        if not stat.S_ISFIFO(status.st_mode) or sys.platform == "win32":
+            return False
+        import fcntl
+        import termios
+
+        waiting = fcntl.ioctl(0, termios.FIONREAD, b"\0\0\0\0")
+    except OSError:
+        return False
+    return int.from_bytes(waiting, sys.byteorder) > 0
+
+
+def script() -> None:
+    """The console script: a bug shows its traceback and exits 70."""
+    try:
+        code = main(sys.argv[1:], os.environ, time.time)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        code = EXIT_BUG
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    """Exit at once: tearing the interpreter down takes longer than an idle call needs."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, AttributeError, ValueError):
+            pass  # a reader that has gone (`| head -1`), or no stream at all (pythonw)
+    # Windows exit codes are unsigned 32 bits, the C runtime takes a signed int.
+    os._exit(code - 2**32 if code >= 2**31 else code)
+
+
+if __name__ == "__main__":
+    script()

@@ -1,0 +1,103 @@
+"""`skip`, `watermark`, `forget`: what a person changes on record, under the job's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jobrun import places, policy, process, run, schedule
+from jobrun import job as jobs
+from jobrun.by_hand import known_job
+from jobrun.call import Call
+from jobrun.errors import Refused, UsageError
+from jobrun.ledger import Ledger
+from jobrun.ledger_sqlite import open_ledger
+from jobrun.lock_file import FileLock
+from jobrun.rows import JobRow
+from jobrun.schedule import Grid
+
+
+def skip(call: Call, name: str, when: str | None, since: str | None, until: str | None, reason: str) -> int:
+    """Finish windows by hand: one, or the pending and failed ones of a range."""
+    if (when is None) == (since is None and until is None):
+        raise UsageError(
+            "skip takes WHEN, or --from and --to", "jobrun skip JOB yesterday --reason TEXT"
+        )
+    with under_lock(call, name) as (ledger, row):
+        grid = stored_grid(row)
+        known = run.stored(ledger, name)
+        plan = policy.plan_skip(name, grid, known, call.now(), when, since, until, reason)
+        if plan.skips:
+            return _tell_skips(call, name, plan)
+        if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
+            raise _moved(name)
+        what = {"job": name, "what": "skipped-by-hand", "windows": plan.count, "reason": reason}
+        call.lines.event("NOTE", {**what, "at": call.now()})
+        return 0
+
+
+def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
+    """Print the watermark, or set it: up or down, to a boundary that is not after now."""
+    if to is None:
+        ledger = open_ledger(call.ledger, create=False)
+        try:
+            row = known_job(ledger, name)
+        finally:
+            ledger.close()
+        print(policy.key_instant(row.watermark) if row.watermark is not None else "-")
+        return 0
+    if not reason:
+        raise UsageError("watermark --set needs --reason", 'jobrun watermark JOB --set T --reason "..."')
+    with under_lock(call, name) as (ledger, row):
+        grid = stored_grid(row)
+        known = run.stored(ledger, name)
+        instant, opening = policy.plan_watermark(name, grid, known, call.now(), to, reason)
+        if ledger.set_watermark(opening, instant, grid.next) is None:
+            raise _moved(name)
+        what = {"job": name, "what": "watermark-set", "watermark": instant, "reason": reason}
+        call.lines.event("NOTE", {**what, "at": call.now()})
+        return 0
+
+
+def forget(call: Call, name: str) -> int:
+    """Remove every row of the job; its kept output goes by its own age."""
+    with under_lock(call, name) as (ledger, _):
+        ledger.forget(name)
+        call.lines.event("NOTE", {"job": name, "what": "forgotten", "at": call.now()})
+        return 0
+
+
+@contextmanager
+def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
+    """The ledger and the job's row, while its lock is held. Raises Refused where it is busy."""
+    jobs.check_name(name)
+    ledger = open_ledger(call.ledger, create=False)
+    signals = process.catch()
+    try:
+        known_job(ledger, name)
+        lock = FileLock(places.locks_folder(call.ledger), name, call.ledger)
+        if not lock.acquire(0, signals):
+            raise _busy(ledger, name)
+        try:
+            yield ledger, known_job(ledger, name)
+        finally:
+            lock.release()
+    finally:
+        signals.restore()
+        ledger.close()
+
+
+def stored_grid(row: JobRow) -> Grid:
+    if row.schedule is None:
+        raise UsageError(f'job "{row.name}" has no windows: it was called without --every or --cron')
+    return schedule.parse(row.schedule)
+
+
+def _busy(ledger: Ledger, name: str) -> Refused:
+    running = run.holder(ledger, name)
+    who = f" by {running.host}:{running.pid}, run {running.id}" if running else ""
+    return Refused(f'job "{name}" is running: its lock is held{who}', "again when it has ended")
+
+
+def _moved(name: str) -> Refused:
+    return Refused(f'job "{name}": another holder wrote meanwhile', "again, now")

@@ -1,0 +1,58 @@
+"""The cheap way out: a call that has nothing to do, told by one read.
+
+cron may call every minute for windows of an hour, so most calls end here, without the lock and
+without loading what planning needs. Anything that is not plainly idle is decided under the lock.
+"""
+
+from __future__ import annotations
+
+from jobrun import sqlite_file
+from jobrun.errors import JobrunError
+from jobrun.instants import from_iso
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobrun.job import Job
+    from jobrun.lines import Lines
+
+
+def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> bool:
+    """Whether the call is idle; then its skip is on record and told.
+
+    Taken only where the schedule is the stored one, nothing is paused, running, failed or held,
+    and watermark <= now < next + lag.
+    """
+    if job.accept_schedule or job.accept_clock or job.dry_run:
+        return False
+    try:
+        connection, _ = sqlite_file.connect(ledger, create=False)
+    except JobrunError:
+        return False  # the long way says what is wrong, or makes the ledger
+    try:
+        now = int(clock())
+        ready = _ready_at(sqlite_file.idle_row(connection, job.name), job, now)
+        if ready is None:
+            return False
+        sqlite_file.note_idle(connection, job.name, now, None)
+    finally:
+        connection.close()
+    reason = "no-closed-window"
+    lines.idle({"job": job.name, "reason": reason, "next": ready, "at": now})
+    return True
+
+
+def _ready_at(row: tuple[object, ...] | None, job: Job, now: int) -> int | None:
+    """The first instant at which a call will find work, if this one finds none."""
+    if row is None:
+        return None
+    schedule, first, watermark, following, paused_at, unfinished = row
+    if schedule != job.schedule or paused_at is not None or unfinished:
+        return None
+    if job.first is not None and job.first != first:
+        return None
+    if watermark is None or following is None:
+        return None
+    ready = from_iso(str(following)) + job.lag
+    return ready if from_iso(str(watermark)) <= now < ready else None

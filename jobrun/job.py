@@ -1,0 +1,286 @@
+"""Job: the validated options of one call, made in one place and never changed."""
+
+from __future__ import annotations
+
+from jobrun import options, placeholders, schedule
+from jobrun.errors import UsageError
+from jobrun.instants import parse_duration
+from jobrun.options import BACKFILL, BY_HAND, BY_NAME, KEY, PLAIN, RERUN, WINDOWS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_NAME = 100
+MAX_KEY = 200
+
+
+class Job:
+    """What one call is to do. Durations are whole seconds; None means not given.
+
+    `mode` is one of the letters of options.py. `schedule` is the canonical text of the grid, None
+    where the call gives none. `given` are the option texts as typed, by long name: what the ledger
+    keeps for `rerun`, `plan` and `show`.
+    """
+
+    __slots__ = (
+        "accept_clock", "accept_schedule", "busy_exit", "catch_up", "command", "cwd", "dry_run",
+        "first", "given", "key", "key_file", "kill_after", "lag", "ledger", "log_format", "max_age",
+        "max_windows", "mode", "name", "ok_exit", "on_failure", "output", "quiet", "redo", "remind",
+        "retry_delay", "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz",
+        "until", "verbose", "wait", "window",
+    )  # fmt: skip
+
+    accept_clock: bool
+    accept_schedule: bool
+    busy_exit: int
+    catch_up: str
+    command: tuple[str, ...]
+    cwd: str | None
+    dry_run: bool
+    first: str | None
+    given: dict[str, str]
+    key: str | None
+    key_file: str | None
+    kill_after: int
+    lag: int
+    ledger: str | None
+    log_format: str
+    max_age: int | None
+    max_windows: int
+    mode: str
+    name: str
+    ok_exit: tuple[tuple[int, int], ...]
+    on_failure: str
+    output: str
+    quiet: bool
+    redo: str
+    remind: int
+    retry_delay: int
+    schedule: str | None
+    since: str | None
+    stdin: str | None
+    stop_after: int | None
+    stuck_after: int
+    timeout: int | None
+    tz: str | None
+    until: str | None
+    verbose: bool
+    wait: int
+    window: str | None
+
+    def __init__(self, **fields: object) -> None:
+        for name in self.__slots__:
+            object.__setattr__(self, name, fields[name])
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Job is frozen: {name}")
+
+    def is_success(self, exit_code: int) -> bool:
+        return any(low <= exit_code <= high for low, high in self.ok_exit)
+
+    @property
+    def has_grid(self) -> bool:
+        return self.mode in options.GRID
+
+
+def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
+    """The job of `jobrun run ARGV`. Raises UsageError, with a hint, before anything is touched."""
+    if "--" not in argv:
+        raise options.no_command(argv)
+    line = options.read_line(argv)
+    name = _only_job(line)
+    if not line.command:
+        raise UsageError("no command after --", f"jobrun run {name} -- COMMAND")
+    mode = _mode(line.options)
+    return make(name, mode, line.options, line.command, environ)
+
+
+def parse_by_hand(
+    verb: str,
+    line: options.Line,
+    kept: Mapping[str, str],
+    command: Sequence[str],
+    environ: Mapping[str, str],
+) -> Job:
+    """The job of `rerun` or `backfill`: the options of the last call, unless given anew."""
+    mode = RERUN if verb == "rerun" else BACKFILL
+    given = {**kept, **line.options}
+    if mode == RERUN:
+        given["--window"] = line.words[1]
+    return make(line.words[0], mode, given, list(line.command or command), environ)
+
+
+def make(
+    name: str,
+    mode: str,
+    given: dict[str, str],
+    command: Sequence[str],
+    environ: Mapping[str, str],
+) -> Job:
+    """Check every value, whatever the mode needs of them, and freeze them."""
+    check_name(name)
+    options.check_modes((n for n in given if not (mode == RERUN and n == "--window")), mode)
+    values = {option: _value(option, text) for option, text in given.items()}
+    for option in BY_NAME.values():
+        if option.long not in values:
+            values[option.long] = _value(option.long, option.default) if option.default else None
+    quiet = bool(values["--quiet"] or values["-Q"]) or environ.get("JOBRUN_QUIET", "") not in ("", "0")
+    placeholders.check(command, mode, given)
+    text = _schedule(given)
+    return Job(
+        name=name,
+        mode=mode,
+        given=given,
+        command=tuple(command),
+        schedule=text,
+        tz=None if given.get("--tz") in (None, "UTC") else given["--tz"],
+        quiet=quiet,
+        output="on-failure" if values["-Q"] else values["--output"],
+        log_format=_log_format(given, environ),
+        accept_schedule=bool(values["--accept-schedule"]),
+        accept_clock=bool(values["--accept-clock"]),
+        dry_run=bool(values["--dry-run"]),
+        verbose=bool(values["--verbose"]),
+        first=given.get("--first"),
+        since=given.get("--from"),
+        until=given.get("--to"),
+        key=_key(name, given),
+        **{
+            option.removeprefix("--").replace("-", "_"): values[option]
+            for option in (
+                "--busy-exit", "--catch-up", "--cwd", "--key-file", "--kill-after", "--lag",
+                "--ledger", "--max-age", "--max-windows", "--ok-exit", "--on-failure", "--redo",
+                "--remind", "--retry-delay", "--stdin", "--stop-after", "--stuck-after",
+                "--timeout", "--wait", "--window",
+            )
+        },
+    )  # fmt: skip
+
+
+def check_name(name: str) -> None:
+    """1 to 100 letters (any script), digits, `.`, `_`, `-`, not starting with `.` or `-`."""
+    for character in name:
+        if not (character.isalnum() or character in "._-") or "\ud800" <= character <= "\udfff":
+            fixed = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("-.")
+            raise UsageError(
+                f'JOB {_shown(name)}: letters, digits, . _ - only; {_shown(character)} is not',
+                fixed[:MAX_NAME] or None,
+            )
+    if not name or name[0] in ".-":
+        raise UsageError(f'JOB "{name}": a name begins with a letter, a digit or _')
+    if len(name) > MAX_NAME:
+        raise UsageError(f'JOB "{name[:20]}...": {len(name)} characters, at most {MAX_NAME}')
+
+
+def _shown(text: str) -> str:
+    import json
+
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def _only_job(line: options.Line) -> str:
+    if not line.words:
+        raise UsageError("no JOB before --", "jobrun run JOB [OPTIONS] -- COMMAND [ARG]...")
+    cron = line.options.get("--cron")
+    if len(line.words) > 1 and cron is not None and len(cron.split()) == 1:
+        follow = " ".join(f'"{word}"' for word in line.words[-4:][:2])
+        expression = " ".join([cron, *line.words[-4:]])
+        raise UsageError(
+            f"--cron {cron}: 5 fields are needed, this is 1, and {follow} follow it unquoted",
+            f'--cron "{expression}" (double quotes work in sh, cmd.exe and Task Scheduler alike)',
+        )
+    if len(line.words) > 1:
+        raise UsageError(
+            f'"{line.words[1]}" stands before --: options end there, the command comes after',
+            f"a command with a -- of its own needs both: ... -- {line.words[1]} ... -- ...",
+        )
+    return line.words[0]
+
+
+def _mode(given: Mapping[str, str]) -> str:
+    if "--key" in given and "--key-file" in given:
+        raise UsageError("--key and --key-file: one of them names the unit of work")
+    if "--key" in given or "--key-file" in given:
+        return KEY
+    if "--window" in given:
+        return BY_HAND
+    return WINDOWS if "--every" in given or "--cron" in given else PLAIN
+
+
+def _schedule(given: Mapping[str, str]) -> str | None:
+    every, cron = given.get("--every"), given.get("--cron")
+    if every is None and cron is None:
+        alone = [name for name in ("--tz", "--anchor") if name in given]
+        if alone:
+            raise UsageError(f"{alone[0]} needs --every or --cron")
+        return None
+    if every is not None and cron is not None:
+        raise UsageError(f'--every "{every}" and --cron "{cron}": one of them makes the grid')
+    return schedule.canonical(every, cron, given.get("--anchor"), given.get("--tz"))
+
+
+def _key(name: str, given: Mapping[str, str]) -> str | None:
+    key = given.get("--key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
+        raise UsageError(f"--key {_shown(key[:40])}: 1 to {MAX_KEY} printable characters")
+    if len(key) >= 16 and key[:4].isdigit() and key[4] == "-" and key[10] in "T ":
+        raise UsageError(
+            f'--key "{key}" looks like a window; a key is no instant', f"--window {key}"
+        )
+    return f"{name}:{key}"
+
+
+def _log_format(given: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    text = given.get("--log-format") or environ.get("JOBRUN_LOG_FORMAT") or "text"
+    if text not in ("text", "json"):
+        raise UsageError(f'JOBRUN_LOG_FORMAT "{text}": text or json')
+    return text
+
+
+def _value(name: str, text: str) -> object:
+    """The value of an option's text. Raises UsageError with the value, the rule and a hint."""
+    option = BY_NAME[name]
+    kind = option.kind
+    if isinstance(kind, tuple):
+        return _word(name, text, kind)
+    if kind == options.DURATION:
+        return parse_duration(text, name)
+    if kind == options.COUNT:
+        return _number(name, text, 1, 10**9)
+    if kind == options.CODE:
+        return _number(name, text, 0, 255)
+    if kind == options.CODES:
+        return _codes(name, text)
+    if not text:
+        raise UsageError(f'{name} "": a value is needed: {option.value}')
+    return text
+
+
+def _word(name: str, text: str, words: tuple[str, ...]) -> str:
+    if text in words:
+        return text
+    close = options.nearest(text, words)
+    raise UsageError(f'{name} "{text}": {" or ".join(words)}', f"{name} {close or words[0]}")
+
+
+def _number(name: str, text: str, low: int, high: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high:
+        return int(text)
+    raise UsageError(f'{name} "{text}": a whole number from {low} to {high}')
+
+
+def _codes(name: str, text: str) -> tuple[tuple[int, int], ...]:
+    """`0,3` or `0-7` as ranges; 32 bits, for Windows."""
+    ranges = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        if not (low.isascii() and low.isdigit() and (not dash or high.isdigit())):
+            raise UsageError(f'{name} "{text}": exit codes as 0,3 or 0-7', f"{name} 0,3")
+        pair = int(low), int(high) if dash else int(low)
+        if pair[0] > pair[1] or pair[1] >= 2**32:
+            raise UsageError(f'{name} "{text}": {part} is no range of exit codes', f"{name} 0-7")
+        ranges.append(pair)
+    return tuple(ranges)

@@ -1,0 +1,334 @@
+"""Every option of `run`, declared once, and the one parser that reads them.
+
+The table below is the only place that knows an option: the parser, the check of values, the rule
+which mode an option belongs to, `--help`, the README's table and what is kept of a call for
+`rerun`, `plan` and `show` are all made from it.
+
+Typer is not used here: a call must reach its command in the time that the stack it replaces
+takes, and a bare `--` must be found before anything else is looked at.
+"""
+
+from __future__ import annotations
+
+from jobrun.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# The modes of a call, one letter each.
+PLAIN, KEY, WINDOWS, BY_HAND, RERUN, BACKFILL = "pkwhrb"
+ANY = "pkwhrb"
+GRID = "whrb"
+MODE_NAMES = {
+    PLAIN: "a plain call (no --every, --cron, --key)",
+    KEY: "--key",
+    WINDOWS: "--every or --cron",
+    BY_HAND: "--window",
+    RERUN: "rerun",
+    BACKFILL: "backfill",
+}
+
+# The kinds of value; `job.py` turns each into what the program works with.
+FLAG, TEXT, DURATION, COUNT, CODE, CODES = "flag", "text", "duration", "count", "code", "codes"
+
+
+class Option:
+    """One row of the table.
+
+    `names` as typed, `value` as help shows it (empty for a flag), `kind` of value or a tuple of
+    the words allowed, `default` as text, `modes` it belongs to, `kept` whether a later `rerun`
+    takes it over, `help` one line.
+    """
+
+    __slots__ = ("default", "help", "kept", "kind", "modes", "names", "value")
+
+    def __init__(
+        self,
+        names: str,
+        value: str,
+        kind: str | tuple[str, ...],
+        default: str,
+        modes: str,
+        help: str,
+        kept: bool = True,
+    ) -> None:
+        self.names = tuple(names.split())
+        self.value = value
+        self.kind = kind
+        self.default = default
+        self.modes = modes
+        self.kept = kept
+        self.help = help
+
+    @property
+    def long(self) -> str:
+        return self.names[-1]
+
+
+_O = Option
+GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
+    (
+        "WHICH WINDOWS (not when: cron or Task Scheduler decides when)",
+        (
+            _O("--every", "N[s|m|h|d|w|mo]", TEXT, "", GRID, "fixed grid: 15m, 1hour, 1day, 1month"),
+            _O("--cron", "EXPR", TEXT, "", GRID, "grid between the instants of a 5-field expression"),
+            _O("--tz", "ZONE", TEXT, "UTC", GRID, "zone of days and of --cron, of {start_date}"),
+            _O("--anchor", "INSTANT", TEXT, "", GRID, "an instant of the grid, where N does not divide a day"),
+            _O("--lag", "DUR", DURATION, "0", GRID, "a window is ready this long after its end (6h30m: not before 06:30)"),
+            _O("--first", "latest|none|INSTANT", TEXT, "latest", GRID, "the first window, where there is no watermark yet"),
+        ),
+    ),
+    (
+        "WHAT WAS MISSED",
+        (
+            _O("--catch-up", "all|latest|merge", ("all", "latest", "merge"), "all", GRID, "all in order; the newest only; one window over the whole range"),
+            _O("--max-windows", "N", COUNT, "100", GRID, "cap of a call; the rest is left to the next call (BACKLOG)"),
+            _O("--max-age", "DUR", DURATION, "", GRID, "give up windows that ended longer ago and were never tried"),
+            _O("--stop-after", "DUR", DURATION, "", GRID, "start no new window when the call is older than this"),
+            _O("--on-failure", "stop|continue", ("stop", "continue"), "stop", GRID, "stop at the first failure, or leave a hole for the next call"),
+            _O("--retry-delay", "DUR", DURATION, "1m", GRID, "a failed window is tried again not sooner; doubled each time"),
+            _O("--accept-schedule", "", FLAG, "", "w", "yes, the schedule of this job has changed (once)", kept=False),
+            _O("--accept-clock", "", FLAG, "", "w", "yes, the clock is right although it jumped (once)", kept=False),
+        ),
+    ),
+    (
+        "ONE PIECE OF WORK",
+        (
+            _O("--window", "WHEN", TEXT, "", BY_HAND, "this window, though its turn has not come", kept=False),
+            _O("--key", "KEY", TEXT, "", KEY, "a unit of work that is no window, once", kept=False),
+            _O("--key-file", "PATH", TEXT, "", KEY, "the same, named by the file's name and content", kept=False),
+            _O("--from", "WHEN", TEXT, "", BACKFILL, "backfill: the first window's start", kept=False),
+            _O("--to", "WHEN", TEXT, "", BACKFILL, "backfill: the end, half-open", kept=False),
+            _O("--redo", "none|failed|all", ("none", "failed", "all"), "none", BACKFILL, "backfill: which finished windows run again", kept=False),
+            _O("--dry-run", "", FLAG, "", ANY, "print the plan, change nothing", kept=False),
+        ),
+    ),
+    (
+        "THE COMMAND",
+        (
+            _O("--timeout", "DUR", DURATION, "", ANY, "of each run: TERM to the whole tree at the limit"),
+            _O("-k --kill-after", "DUR", DURATION, "10s", ANY, "KILL so long after TERM"),
+            _O("--ok-exit", "CODES", CODES, "0", ANY, "what counts as success: 0,3 or 0-7; jobrun exits 0"),
+            _O("-C --cwd", "DIR", TEXT, "", ANY, "run there; the command is looked up after the change"),
+            _O("--stdin", "inherit|null", ("inherit", "null"), "", ANY, "plain and key: inherit, but no terminal; windows: null"),
+            _O("--output", "live|on-failure", ("live", "on-failure"), "live", ANY, "pass its output on, or show it only if the run fails"),
+        ),
+    ),
+    (
+        "LOCK AND EXIT",
+        (
+            _O("-w --wait", "DUR", DURATION, "0", ANY, "wait for the lock"),
+            _O("--busy-exit", "N", CODE, "0", ANY, "exit code where nothing ran because it could not be now"),
+            _O("--stuck-after", "DUR", DURATION, "24h", ANY, "a lock held longer is a WARNING that quiet does not hide"),
+        ),
+    ),
+    (
+        "WHAT IS PRINTED",
+        (
+            _O("-q --quiet", "", FLAG, "", ANY, "hide PROCESSED and skips; never what failed or is stuck"),
+            _O("-Q", "", FLAG, "", ANY, "quiet, and output only if the run fails: what chronic does"),
+            _O("--remind", "DUR", DURATION, "1h", ANY, "under quiet: an unchanged failure at most this often"),
+            _O("-v --verbose", "", FLAG, "", ANY, "STARTED and idle lines too"),
+            _O("--log-format", "text|json", ("text", "json"), "text", ANY, "the same fields as JSON, one object a line"),
+            _O("--ledger", "PATH", TEXT, "", ANY, "the SQLite file"),
+        ),
+    ),
+)  # fmt: skip
+
+BY_NAME: dict[str, Option] = {
+    name: option for _, options in GROUPS for option in options for name in option.names
+}
+
+USAGE = {
+    "run": "jobrun run JOB [OPTIONS] -- COMMAND [ARG]...",
+    "rerun": "jobrun rerun JOB WHEN [OPTIONS] [-- COMMAND [ARG]...]",
+    "backfill": "jobrun backfill JOB --from WHEN --to WHEN [OPTIONS] [-- COMMAND [ARG]...]",
+}
+
+
+class Line:
+    """A command line, taken apart: words before `--`, option texts by long name, the command."""
+
+    __slots__ = ("command", "options", "words")
+
+    def __init__(self, words: list[str], options: dict[str, str], command: list[str]) -> None:
+        self.words = words
+        self.options = options
+        self.command = command
+
+
+def read_line(argv: Sequence[str]) -> Line:
+    """Take the arguments after `run` (`rerun`, `backfill`) apart at the first bare `--`.
+
+    Raises UsageError for an unknown option, a missing value, an option given twice.
+    """
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    line = Line([], {}, list(argv[end + 1 :]))
+    position = 0
+    while position < end:
+        argument = argv[position]
+        position += 1
+        if not argument.startswith("-") or argument == "-":
+            line.words.append(argument)
+            continue
+        name, equals, value = argument.partition("=")
+        option = BY_NAME.get(name) or _unknown(argument, argv)
+        if option.kind == FLAG:
+            _put(line, option, _no_value(name, equals, value))
+        elif equals:
+            _put(line, option, value)
+        else:
+            _put(line, option, _following(option, name, argv, position, end))
+            position += 1
+    return line
+
+
+def _put(line: Line, option: Option, value: str) -> None:
+    before = line.options.get(option.long)
+    if before is not None and before != value:
+        raise UsageError(f'{option.long} given twice: "{before}" and "{value}"')
+    line.options[option.long] = value
+
+
+def _no_value(name: str, equals: str, value: str) -> str:
+    if equals:
+        raise UsageError(f'{name} takes no value, "{value}" was given', name)
+    return "1"
+
+
+def _following(option: Option, name: str, argv: Sequence[str], position: int, end: int) -> str:
+    if position < end and not argv[position].startswith("--"):
+        return argv[position]
+    what = f"a value is missing: {name} {option.value}"
+    raise UsageError(what if "--" in argv else f"{what}; and no -- before the command")
+
+
+def _unknown(argument: str, argv: Sequence[str]) -> Option:
+    name = argument.partition("=")[0]
+    if "--" not in argv:
+        raise no_command(argv)
+    if not argument.startswith("--") and len(argument) > 2 and argument[:2] in BY_NAME:
+        option = BY_NAME[argument[:2]]
+        rest = argument[2:]
+        apart = f"-{rest}" if option.kind == FLAG else rest
+        raise UsageError(f'no option "{argument}"', f"apart: {argument[:2]} {apart}")
+    close = nearest(name, BY_NAME)
+    raise UsageError(
+        f'no option "{name}"', f"{close}?" if close else "jobrun run --help lists them"
+    )
+
+
+def no_command(argv: Sequence[str]) -> UsageError:
+    """No bare `--`: say so with the person's own words, and how it would be right."""
+    words, options = [], []
+    position = 0
+    while position < len(argv):
+        name = argv[position].partition("=")[0]
+        option = BY_NAME.get(name)
+        if option is None and (words or argv[position].startswith("-")):
+            break
+        if option is None:
+            words.append(argv[position])
+        else:
+            width = 1 if option.kind == FLAG or "=" in argv[position] else 2
+            options += argv[position : position + width]
+            position += width - 1
+        position += 1
+    command = list(argv[position:]) or ["COMMAND"]
+    shown = ["jobrun", "run", *(words or ["JOB"]), *options, "--", *command]
+    return UsageError("no -- before the command", shell_text(shown))
+
+
+def shell_text(words: Iterable[str]) -> str:
+    """The words as one could type them into sh; quotes only where they are needed."""
+    safe = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./{}")
+    return " ".join(
+        word if word and safe.issuperset(word) else "'" + word.replace("'", "'\\''") + "'"
+        for word in words
+    )
+
+
+def check_modes(given: Iterable[str], mode: str) -> None:
+    """Refuse options that do not belong to the mode. Raises UsageError."""
+    for name in given:
+        option = BY_NAME[name]
+        if mode in option.modes:
+            continue
+        if mode == PLAIN:
+            needed = " or ".join(dict.fromkeys(_needed(m) for m in option.modes if m in "whk"))
+            raise UsageError(f"{name} needs {needed or 'backfill'}")
+        raise UsageError(f"{name} does not go with {MODE_NAMES[mode]}")
+
+
+def _needed(mode: str) -> str:
+    return {"w": "--every or --cron", "h": "--window", "k": "--key"}[mode]
+
+
+def nearest(word: str, names: Iterable[str], edits: int = 2) -> str | None:
+    """The name that `word` may have meant: the nearest within so many edits."""
+    best = min(((distance(word, name), name) for name in names), default=(99, ""))
+    return best[1] if best[0] <= edits else None
+
+
+def distance(one: str, other: str) -> int:
+    """How many letters must be put in, taken out or changed (Levenshtein)."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        previous, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+    return row[-1]
+
+
+def short_help() -> str:
+    """`run --help`: one screen of 24 lines, 80 columns; the rest is behind --all."""
+    return """\
+Usage: jobrun run JOB [OPTIONS] -- COMMAND [ARG]...
+One copy at a time, every window once, what was missed is made up.
+WHICH WINDOWS (not when: cron or Task Scheduler decides when)
+  --every N[s|m|h|d|w|mo]   fixed grid: 15m, 1hour, 1day, 1month
+  --cron EXPR               grid between the instants of a 5-field expression
+  --tz ZONE                 zone of days and of --cron, of {start_date} [UTC]
+  --lag DUR                 a window is ready this long after its end [0]
+  --first --anchor
+WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after --on-failure
+                    --retry-delay --accept-schedule --accept-clock
+ONE PIECE OF WORK   --key --key-file --window --dry-run
+THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin --output
+LOCK AND EXIT       -w --wait --busy-exit --stuck-after
+WHAT IS PRINTED     -q --quiet, -Q (output too), --remind, -v --verbose,
+                    --log-format --ledger
+COMMAND may use {start} {end} {start_date} {last_date} {key} ...
+Exit: the command's; 0 done or nothing to do; 2 usage; 124 timed out;
+126 not executable; 127 not found; 73-78 jobrun's own.
+More: jobrun run --help --all
+      jobrun help placeholders|exit-codes|skip-reasons|environment|crontab
+"""
+
+
+def long_help() -> str:
+    """`run --help --all`: one line an option, at most 80 columns wide where it can be."""
+    lines = [f"Usage: {USAGE['run']}"]
+    for title, options in GROUPS:
+        lines += ["", title]
+        for option in options:
+            left = "  " + f"{', '.join(option.names)} {option.value}".rstrip()
+            default = f" [{option.default}]" if option.default else ""
+            lines.append(f"{left}\n{'':6}{option.help}{default}")
+    lines += ["", "Durations: 90s 15m 1h30m 2d 1w; a bare number is seconds."]
+    lines += ["Instants: 2026-09-04T10:00Z, with an offset, a date, yesterday, today, a key."]
+    return "\n".join(lines) + "\n"
+
+
+def markdown() -> str:
+    """The README's table of options."""
+    lines = ["| option | meaning | default |", "| --- | --- | --- |"]
+    for title, options in GROUPS:
+        lines.append(f"| *{title.split(' (')[0].lower()}* | | |")
+        for option in options:
+            shown = "/".join(option.names) + (f" {option.value}" if option.value else "")
+            shown = shown.replace("|", "\\|")
+            default = f"`{option.default}`" if option.default else ""
+            lines.append(f"| `{shown}` | {option.help} | {default} |")
+    return "\n".join(lines) + "\n"

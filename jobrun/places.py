@@ -1,0 +1,207 @@
+"""Where things lie: the ledger, and beside it the locks and the kept output.
+
+Nothing here makes or changes a file but `make_folder`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from jobrun.errors import UnsafePlace, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NETWORK = ("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "virtiofs", "fuse.sshfs", "afs", "ceph")
+EPHEMERAL = ("tmpfs", "ramfs", "overlay", "aufs")
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
+    """The absolute, real path of the ledger: the option, $JOBRUN_LEDGER, or the state folder's.
+
+    Raises UsageError for an address that is no path, UnsafePlace (73) without a usable home.
+    """
+    given = option or environ.get("JOBRUN_LEDGER")
+    if given and "://" in given:
+        raise UsageError(f'--ledger "{given}": a path of a file, no address', "--ledger ./jobrun.db")
+    if given and given.startswith(("\\\\", "//")) and os.name == "nt":
+        raise UnsafePlace(
+            f'the ledger "{given}" is on a network share: its locks are not to be trusted',
+            "a path on a local disk",
+        )
+    return os.path.realpath(_absolute(given or os.path.join(state_folder(environ), "jobrun.db")))
+
+
+def _absolute(path: str) -> str:
+    if os.path.isabs(path):
+        return path
+    try:
+        return os.path.join(os.getcwd(), path)
+    except OSError:
+        raise UnsafePlace(
+            f'the ledger "{path}" is relative, and the working directory is gone',
+            "an absolute path for --ledger or JOBRUN_LEDGER",
+        ) from None
+
+
+def state_folder(environ: Mapping[str, str]) -> str:
+    """The folder of the default ledger, by user and platform."""
+    home = environ.get("JOBRUN_HOME")
+    if home:
+        return home
+    if os.name == "nt":
+        return _windows_state_folder(environ)
+    if os.geteuid() == 0:
+        return "/var/lib/jobrun"
+    if environ.get("XDG_STATE_HOME", "").startswith("/"):
+        return environ["XDG_STATE_HOME"] + "/jobrun"
+    return _home(environ) + "/.local/state/jobrun"
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME", "")
+    if not home.startswith("/"):
+        home = _home_on_record()
+    if not os.path.isdir(home):
+        raise UnsafePlace(
+            f'no usable home ("{home}") to keep the ledger in',
+            "--ledger PATH, or JOBRUN_HOME=/a/folder above this crontab line",
+        )
+    return home
+
+
+def _home_on_record() -> str:
+    if sys.platform == "win32":
+        return ""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def _windows_state_folder(environ: Mapping[str, str]) -> str:
+    # The SYSTEM account's %LOCALAPPDATA% lies inside the system folder, where nobody looks.
+    system = environ.get("USERNAME", "").endswith("$") or environ.get("USERNAME") == "SYSTEM"
+    base = environ.get("ProgramData" if system else "LOCALAPPDATA") or environ.get("PROGRAMDATA", "")
+    if not base:
+        raise UnsafePlace(
+            "neither %LOCALAPPDATA% nor %ProgramData% is set: no place for the ledger",
+            "--ledger PATH, or JOBRUN_HOME",
+        )
+    return os.path.join(base, "jobrun")
+
+
+def locks_folder(ledger: str) -> str:
+    return os.path.join(f"{ledger}.d", "locks")
+
+
+def output_folder(ledger: str) -> str:
+    return os.path.join(f"{ledger}.d", "output")
+
+
+def run_output(ledger: str, job: str, run_id: int, started: int) -> str:
+    """The path of a run's kept output, without the `.out` or `.err`."""
+    from jobrun.instants import iso
+
+    return os.path.join(output_folder(ledger), slug(job), iso(started)[:7], str(run_id))
+
+
+def slug(name: str) -> str:
+    """A short file name of its own for each job name, on any filesystem.
+
+    40 ASCII-safe characters and 16 hex digits of the SHA-256 of the name's bytes, so that `Sales`
+    and `sales`, both compositions of an accent, `CON` and a hundred CJK letters stay apart.
+    """
+    safe = "".join(c if c in _SAFE else "_" for c in name)[:40]
+    return f"{safe}-{_sha256(name.encode('utf-8', 'surrogateescape'))[:16]}"
+
+
+def _sha256(data: bytes) -> str:
+    # hashlib loads OpenSSL, 6 ms; the interpreter's own module under its two names is 1 ms.
+    try:
+        from _sha2 import sha256
+    except ImportError:
+        from hashlib import sha256
+    return sha256(data).hexdigest()
+
+
+def make_folder(path: str, owner: tuple[int, int] | None = None) -> None:
+    """Make the folder and its parents, 0700; root hands what it made to the ledger's owner.
+
+    `owner` is (uid, gid) of the ledger, None where it is ours. Raises UnsafePlace (73).
+    """
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent != path:
+        make_folder(parent, owner)
+    try:
+        os.mkdir(path, 0o700)
+        if owner is not None and os.name != "nt":
+            os.chown(path, *owner)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise UnsafePlace(f"{path} is no folder", "move it away, or another --ledger") from None
+    except OSError as error:
+        raise cant_write(path, error) from None
+
+
+def cant_write(path: str, error: OSError) -> UnsafePlace:
+    """The error for a place that can't be written, with who we are and whose it is."""
+    place = path
+    while not os.path.lexists(place) and os.path.dirname(place) != place:
+        place = os.path.dirname(place)
+    reason = (error.strerror or str(error)).lower()
+    return UnsafePlace(
+        f"can't write {path}: {reason}{_whose(place)}",
+        "a folder of your own: JOBRUN_HOME=/a/folder, or --ledger /a/folder/jobrun.db",
+    )
+
+
+def _whose(place: str) -> str:
+    if sys.platform == "win32":
+        return ""
+    try:
+        status = os.stat(place)
+    except OSError:
+        return ""
+    if status.st_uid == os.geteuid():
+        return ""
+    mode = f"{status.st_mode & 0o7777:04o}"
+    return f" (you are {user_name(os.geteuid())}; {place} is {user_name(status.st_uid)}'s, {mode})"
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where it has none."""
+    if sys.platform == "win32":
+        return str(uid)
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def filesystem(path: str) -> str:
+    """The kind of the filesystem that holds `path` (ext4, nfs4, tmpfs, …); empty where unknown.
+
+    Linux only: elsewhere the standard library tells nothing, and a wrong warning is worse.
+    """
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+            mounts = [line.split() for line in lines]
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for fields in mounts:
+        point = fields[4].replace("\\040", " ")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):  # a later mount on the same point covers the earlier
+            best, kind = point, fields[fields.index("-") + 1]
+    return kind

@@ -1,0 +1,289 @@
+"""The story of one call: lock, plan, run, record.
+
+1. Catch signals, open the ledger, take the job's lock without waiting; busy: withdraw.
+2. Read the clock, once. Judge runs that never ended: alive is a skip, dead is lost.
+3. Plan: which windows, or which skip and why (`policy.py`).
+4. Run them, each claimed before it starts and recorded when it ends (`attempts.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from jobrun import attempts, options, places, policy, process, rows, schedule, skips
+from jobrun.errors import EXIT_SIGNAL, LedgerError, Refused, UsageError
+from jobrun.ledger_sqlite import open_ledger
+from jobrun.lock_file import FileLock
+from jobrun.policy import Plan, Unit
+from jobrun.rows import Opening, RunRow, Stored
+
+if TYPE_CHECKING:
+    from jobrun.call import Call
+    from jobrun.job import Job
+    from jobrun.key_file import Stamp
+    from jobrun.ledger import Ledger
+    from jobrun.process import Signals
+    from jobrun.schedule import Grid
+
+REPLANS = 5  # another holder between our read and our write, although we hold the lock
+
+
+class Situation(NamedTuple):
+    """What is known once the lock is held."""
+
+    job: Job
+    call: Call
+    ledger: Ledger
+    lock: FileLock
+    signals: Signals
+    began: float
+
+
+def run(job: Job, call: Call) -> int:
+    """One call, from the lock to the exit code. Raises JobrunError where nothing ran."""
+    began = time.monotonic()
+    if job.dry_run:
+        from jobrun.cli.plan import dry_run
+
+        return dry_run(job, call)
+    signals = process.catch()
+    try:
+        ledger = open_ledger(call.ledger)
+        try:
+            tell_ledger(ledger, job, call)
+            return _with_lock(job, call, ledger, signals, began)
+        finally:
+            ledger.close()
+    finally:
+        signals.restore()
+
+
+def tell_ledger(ledger: Ledger, job: Job, call: Call) -> None:
+    """A new ledger is a NOTE, one that will not last or can't be trusted a WARNING; quiet or not."""
+    kind = places.filesystem(call.ledger)
+    fields = {"job": job.name, "ledger": call.ledger, "at": call.now()}
+    if ledger.created:
+        call.lines.event("NOTE", {"job": job.name, "what": "new-ledger", **fields})
+    if kind in places.EPHEMERAL:
+        what = {"job": job.name, "what": "ephemeral-ledger", "filesystem": kind}
+        call.lines.event("WARNING", {**what, **fields})
+    if kind in places.NETWORK:
+        what = {"job": job.name, "what": "network-filesystem", "filesystem": kind}
+        call.lines.event("WARNING", {**what, **fields})
+
+
+def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
+    lock = FileLock(places.locks_folder(call.ledger), job.name, call.ledger)
+    if not lock.acquire(job.wait, signals):
+        if signals.received:
+            return EXIT_SIGNAL + signals.received
+        return skips.lock_held(job, call, ledger, holder(ledger, job.name), lock.holder())
+    try:
+        lock.note(f"job={job.name} holder={call.caller.host}:{call.caller.pid}")
+        situation = Situation(job, call, ledger, lock, signals, began)
+        return _under_lock(situation)
+    finally:
+        lock.release()
+
+
+def holder(ledger: Ledger, job: str) -> RunRow | None:
+    """The running row of the lock's holder; None between two of its windows."""
+    running = ledger.open_runs(job)
+    return running[-1] if running else None
+
+
+def _under_lock(situation: Situation) -> int:
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    now = call.now()
+    for _ in range(REPLANS):
+        lost, skipped = judge_open_runs(situation)
+        if skipped is not None:
+            return skipped
+        plan, grid, stamp = make_plan(job, call, ledger, now)
+        code = carry_out(situation, plan, grid, lost, stamp)
+        if code is not None:
+            return code
+    raise Refused(
+        f'job "{job.name}": another holder wrote {REPLANS} times while this one held the lock',
+        "jobrun doctor tests the lock",
+    )
+
+
+def judge_open_runs(situation: Situation) -> tuple[list[RunRow], int | None]:
+    """Runs without an end, although their lock was free: lost, or alive and then a skip.
+
+    A wrapper alive means that its lock file was replaced. A command alive means that its wrapper
+    and guardian were both killed: never a second copy beside it.
+    """
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    lost: list[RunRow] = []
+    for row in ledger.open_runs(job.name):
+        if row.host == call.caller.host:
+            if process.wrapper_alive(row):
+                return [], skips.lock_held(job, call, ledger, row, "")
+            marker = {"JOBRUN_RUN_ID": str(row.id), "JOBRUN_LEDGER": call.ledger}
+            pids = process.command_alive(row, marker)
+            if pids:
+                detail = {"pids": ",".join(map(str, pids)), "run": row.id}
+                fold = f"run {row.id}"
+                code = skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
+                return [], code
+        elif places.filesystem(call.ledger) in places.NETWORK:
+            raise LedgerError(
+                f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
+                f" {row.host} has not ended: this host is {call.caller.host}",
+                "a ledger on a local disk of each host",
+            )
+        lost.append(row)
+    return lost, None
+
+
+def stored(ledger: Ledger, job: str) -> Stored:
+    """What planning reads of a job."""
+    return Stored(
+        ledger.job(job),
+        tuple(ledger.unfinished(job)),
+        lambda since: ledger.blocks(job, since),
+        lambda since, until: ledger.count_blocks(job, since, until),
+    )
+
+
+def make_plan(job: Job, call: Call, ledger: Ledger, now: int) -> tuple[Plan, Grid | None, Stamp | None]:
+    """What this call is to do, whatever its mode."""
+    known = stored(ledger, job.name)
+    if job.mode == options.PLAIN:
+        return plan_plain(job, known, now), None, None
+    if job.mode == options.KEY:
+        return plan_key(job, ledger, known, now)
+    grid = grid_of(job, known)
+    return policy.plan_call(job, grid, known, now), grid, None
+
+
+def grid_of(job: Job, known: Stored) -> Grid:
+    """The grid that the call names, or the stored one where it is by hand."""
+    text = job.schedule
+    row = known.job
+    if job.mode != options.WINDOWS and row is not None and row.schedule is not None:
+        if text not in (None, row.schedule):
+            raise UsageError(
+                f'job "{job.name}" is on record with "{row.schedule}", not "{text}"',
+                "by hand the grid on record is used: leave --every, --cron and --tz away",
+            )
+        text = row.schedule
+    if text is None:
+        raise UsageError(
+            f'job "{job.name}" has no schedule on record',
+            "--every 1h or --cron EXPR says which windows there are",
+        )
+    return schedule.parse(text)
+
+
+def plan_plain(job: Job, known: Stored, now: int) -> Plan:
+    """Locked and recorded, nothing more; refused where the job has windows to keep in order."""
+    row = known.job
+    if row is not None and row.schedule is not None:
+        raise UsageError(
+            f'job "{job.name}" has windows ("{row.schedule}"): a call without --every or --cron'
+            " would do none of them",
+            "the options of its crontab line, or another JOB",
+        )
+    return policy.single(job.name, known, now, Unit(None, None, None, None))
+
+
+def plan_key(
+    job: Job, ledger: Ledger, known: Stored, now: int
+) -> tuple[Plan, Grid | None, Stamp | None]:
+    """One unit that is no window: a key that is on record as processed is skipped."""
+    key, stamp = job.key, None
+    if job.key_file is not None:
+        from jobrun import key_file
+
+        key, stamp = key_file.key(job.name, job.key_file)
+    assert key is not None
+    row = ledger.window(job.name, key)
+    if row is not None and row.state in rows.FINISHED:
+        return policy.skipped(job.name, known, now, rows.KEY_EXISTS, key), None, None
+    kind = rows.NEW if row is None else rows.RETRY
+    return policy.single(job.name, known, now, Unit(key, None, None, kind)), None, stamp
+
+
+def carry_out(
+    situation: Situation, plan: Plan, grid: Grid | None, lost: list[RunRow], stamp: Stamp | None
+) -> int | None:
+    """Write and run what was planned. None where another holder has been: plan again."""
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    opening = complete(plan.opening, situation, lost)
+    following = grid.next if grid is not None else None
+
+    def tell() -> None:
+        _tell_lost(situation, lost)
+        _tell_notes(call, plan)
+
+    if not plan.units:
+        if plan.writes and ledger.open(opening, None, following) is None:
+            return None
+        tell()
+        return _skip(situation, plan)
+    frame = attempts.Frame(
+        job, call, ledger, situation.lock.fd, situation.signals,
+        grid.zone if grid else "UTC", following, stamp, situation.began,
+    )  # fmt: skip
+    row = ledger.job(job.name)
+    work = attempts.Attempts(frame, row.told if row else None, row.told_at if row else None)
+    if situation.signals.received:
+        return EXIT_SIGNAL + situation.signals.received
+    if not work.run(plan.units, opening, tell):
+        return None
+    return _end(situation, plan, work)
+
+
+def complete(opening: Opening, situation: Situation, lost: list[RunRow]) -> Opening:
+    """The policy's opening, with what only the call knows."""
+    from jobrun.call import write_spec
+
+    job, call = situation.job, situation.call
+    spec = opening.spec
+    if job.mode in (options.PLAIN, options.KEY, options.WINDOWS):
+        spec = write_spec(job, call, situation.ledger.shared)
+    return opening._replace(spec=spec, lost=tuple(row.id for row in lost))
+
+
+def _end(situation: Situation, plan: Plan, work: attempts.Attempts) -> int:
+    job, call = situation.job, situation.call
+    if situation.signals.received:
+        return attempts.interrupted(situation.signals)
+    rest = len(plan.units) - work.done
+    if not work.exit_code and (rest or plan.left_text):
+        left = plan.left_text if not rest else _more(plan, rest)
+        since = plan.units[work.done].start if rest else plan.left_from
+        fields = {"job": job.name, "left": left, "from": since, "at": call.now()}
+        call.lines.event("BACKLOG", fields)
+    return work.exit_code
+
+
+def _more(plan: Plan, rest: int) -> object:
+    return plan.left + rest if plan.left is not None else plan.left_text
+
+
+def _skip(situation: Situation, plan: Plan) -> int:
+    code = 0
+    for reason, key, detail in plan.skips:
+        code = skips.skip(situation.job, situation.call, situation.ledger, reason, key, detail) or code
+    return code
+
+
+def _tell_lost(situation: Situation, lost: list[RunRow]) -> None:
+    call = situation.call
+    for row in lost:
+        window = None if row.start is None or row.end is None else (row.start, row.end)
+        fields = {"job": row.job, "window": window, "key": row.key, "outcome": rows.LOST}
+        fields |= {"attempt": row.attempt, "run": row.id, "at": call.now()}
+        call.lines.event("LOST", fields)
+
+
+def _tell_notes(call: Call, plan: Plan) -> None:
+    for word, fields, hint in plan.notes:
+        call.lines.event(word, {**fields, "at": call.now()})
+        if hint:
+            call.lines.say("hint", hint)

@@ -1,0 +1,55 @@
+"""Decisions not to run: recorded, told, and turned into an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jobrun import rows
+
+if TYPE_CHECKING:
+    from jobrun.call import Call
+    from jobrun.job import Job
+    from jobrun.ledger import Ledger
+
+
+def skip(
+    job: Job,
+    call: Call,
+    ledger: Ledger,
+    reason: str,
+    key: str | None = None,
+    detail: Mapping[str, object] | None = None,
+    fold: str | None = None,
+) -> int:
+    """Record and print one skip. Returns the exit code.
+
+    `detail` are the fields of the line that tell more; `fold` is what makes two skips the same
+    where reason and key are (the holder, say). The record is tried for a second only: the line
+    is printed whether it was made or not.
+    """
+    at = call.now()
+    ledger.skip(job.name, reason, key, fold, at)
+    fields = {"job": job.name, "reason": reason, "key": key, **(detail or {}), "at": at}
+    if reason == rows.NO_CLOSED_WINDOW:
+        call.lines.idle(fields)
+    else:
+        call.lines.event("SKIPPED", fields)
+    return job.busy_exit if reason in rows.BUSY else 0
+
+
+def lock_held(job: Job, call: Call, ledger: Ledger, run: rows.RunRow | None, note: str) -> int:
+    """The second copy withdraws: who holds the lock, since when; WARNING where that is too long.
+
+    `run` is the holder's running row; between two windows there is none, and `note` (the line in
+    the lock file, for people) is all there is.
+    """
+    if run is None:
+        return skip(job, call, ledger, rows.LOCK_HELD, None, {"holder": note or None}, note)
+    held = max(0, call.now() - run.started)
+    holder = f"{run.host}:{run.pid}"
+    detail = {"holder": holder, "since": run.started, "held": held, "run": run.id}
+    if held > job.stuck_after:
+        stuck = {"job": job.name, "what": "stuck", "held": held, "holder": holder, "run": run.id}
+        call.lines.event("WARNING", {**stuck, "at": call.now()})
+    return skip(job, call, ledger, rows.LOCK_HELD, None, detail, f"{holder} run {run.id}")

@@ -1,0 +1,148 @@
+"""What the tests share: a ledger in a folder of its own, and jobrun as a real process."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from jobrun import places
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = sys.executable
+# What a call in a container prints besides: its /tmp lies on an overlay.
+EPHEMERAL = "what=ephemeral-ledger"
+
+
+class Result(NamedTuple):
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stderr.splitlines()
+
+
+def instant(text: str) -> float:
+    """Seconds of `2026-09-04T12:05:00Z`."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """The environment of this process without what jobrun reads or what would colour it."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JOBRUN_", "JOURNAL_"))}
+    kept["PYTHONPATH"] = str(ROOT)
+    return {**kept, **more}
+
+
+class Jobrun:
+    """`jobrun("run", "sales", "--", "true", now="2026-09-04T12:05Z")`, as a real process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ledger = folder / "jobrun.db"
+        self.environment = clean_environment(JOBRUN_LEDGER=str(self.ledger))
+
+    def argv(self, *argv: str, now: str | None = None) -> list[str]:
+        if now is not None:
+            return [PYTHON, "-m", "tests.frozen", str(instant(now)), *argv]
+        return [PYTHON, "-m", "jobrun", *argv]
+
+    def start(
+        self,
+        *argv: str,
+        now: str | None = None,
+        env: dict[str, str] | None = None,
+        **options: object,
+    ) -> subprocess.Popen[bytes]:
+        """Start it and go on: the test acts while it runs."""
+        streams: dict[str, object] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
+        settings = {"cwd": self.folder, "env": {**self.environment, **(env or {})}}
+        return subprocess.Popen(self.argv(*argv, now=now), **{**streams, **settings, **options})  # type: ignore[call-overload,no-any-return]
+
+    def __call__(
+        self,
+        *argv: str,
+        now: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float = 60,
+        input: bytes | None = None,
+        **options: object,
+    ) -> Result:
+        if input is not None:
+            options["stdin"] = subprocess.PIPE
+        process = self.start(*argv, now=now, env=env, **options)
+        try:
+            out, err = process.communicate(input, timeout=timeout)
+        finally:
+            process.kill()
+        return Result(process.returncode, (out or b"").decode(), _without_ephemeral(err or b""))
+
+    def query(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+        """Rows of the ledger, read with SQLite itself."""
+        connection = sqlite3.connect(self.ledger)
+        try:
+            return connection.execute(sql, values).fetchall()
+        finally:
+            connection.close()
+
+    def change(self, sql: str, *values: object) -> None:
+        """Write to the ledger behind jobrun's back."""
+        connection = sqlite3.connect(self.ledger)
+        try:
+            connection.execute(sql, values)
+            connection.commit()
+        finally:
+            connection.close()
+
+    def kept(self, run: int, stream: str = "out") -> bytes | None:
+        """The kept output of a run."""
+        found = list(Path(places.output_folder(str(self.ledger))).rglob(f"{run}.{stream}"))
+        return found[0].read_bytes() if found else None
+
+
+def _without_ephemeral(err: bytes) -> str:
+    text = err.decode("utf-8", "backslashreplace")
+    return "".join(line for line in text.splitlines(keepends=True) if EPHEMERAL not in line)
+
+
+@pytest.fixture
+def jobrun(tmp_path: Path) -> Jobrun:
+    """jobrun on a ledger of its own."""
+    return Jobrun(tmp_path)
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], bool], str], None]:
+    """Wait until a condition holds, at most 20 seconds; what for is said if it does not."""
+    return until
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    import select
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        select.select([], [], [], 0.01)
+
+
+@pytest.fixture(autouse=True)
+def _real_windows(request: pytest.FixtureRequest) -> Iterator[None]:
+    marker = request.node.get_closest_marker("real_windows")
+    if marker is not None and sys.platform != "win32":
+        pytest.skip(f"on Windows only: {marker.args[0]}")
+    yield
