@@ -1,0 +1,64 @@
+"""The last call of a job, as its row in the ledger keeps it: options, command, who made it.
+
+A row of an older or newer program may lack any of it: what is missing is empty, never an error.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from jobrun.errors import UsageError
+from jobrun.instants import parse_duration
+
+
+class LastCall(NamedTuple):
+    options: dict[str, str]  # as typed, by long name: "--lag" -> "10m"
+    command: tuple[str, ...]
+    whole: bool  # whether `command` is all of it; in a user's own database it is the first word
+    cwd: str | None
+    user: str | None
+    host: str | None
+    terminal: bool
+    at: int | None
+
+    def seconds(self, option: str, default: int) -> int:
+        """The value of an option that is a duration."""
+        try:
+            return parse_duration(self.options[option], option)
+        except (KeyError, UsageError):
+            return default
+
+    @property
+    def caller(self) -> str | None:
+        """`etl@db1`"""
+        return f"{self.user}@{self.host}" if self.user and self.host else self.user
+
+
+def read(spec: str | None) -> LastCall:
+    """From the text of JobRow.spec; call.py writes it."""
+    kept = _object(spec)
+    options, command, at = kept.get("options"), kept.get("command"), kept.get("at")
+    return LastCall(
+        options={k: str(v) for k, v in options.items()} if isinstance(options, dict) else {},
+        command=tuple(map(str, command)) if isinstance(command, list) else (),
+        whole="hash" not in kept,
+        cwd=_text(kept, "cwd"),
+        user=_text(kept, "user"),
+        host=_text(kept, "host"),
+        terminal=kept.get("terminal") is True,
+        at=at if isinstance(at, int) else None,
+    )
+
+
+def _object(spec: str | None) -> dict[str, object]:
+    try:
+        kept = json.loads(spec or "{}")
+    except ValueError:
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _text(kept: dict[str, object], name: str) -> str | None:
+    value = kept.get(name)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,65 @@
+"""`history`: runs, newest first, and below them the calls that ran nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobrun.instants import iso
+from jobrun.rows import RunRow, SkipRow
+from jobrun.screen import DIM, NOTHING, Cell, Line, Screen, Table, head, instant_cell, line
+from jobrun.screens.runs import fold, run_data, runs_table
+
+
+def history_screen(
+    ledger: str,
+    runs: Sequence[RunRow],
+    skips: Sequence[SkipRow],
+    now: int,
+    *,
+    job: str | None,
+    every: bool,
+    rows: int,
+    more: bool,
+) -> Screen:
+    """At most `rows` rows; `every` unfolds repeats; `more`: the ledger holds older runs."""
+    shown = list(runs) if every else fold(runs)
+    cut = more or len(shown) > rows
+    parts: list[Line | Table] = [head(ledger, now)]
+    if shown:
+        parts.append(runs_table(shown[:rows], now, with_job=job is None))
+    else:
+        parts.append(line("no runs", DIM))
+    if cut:
+        parts.append(line(f"older runs are left out: --limit {rows * 10}, or --since WHEN", DIM))
+    if skips:
+        parts += [line(""), _skips_table(skips, now, with_job=job is None)]
+    data = {
+        "now": iso(now),
+        "runs": [run_data(run) for run in runs],
+        "more": more,
+        "skips": [skip_data(skip) for skip in skips],
+    }
+    return Screen(tuple(parts), data)
+
+
+def _skips_table(skips: Sequence[SkipRow], now: int, *, with_job: bool) -> Table:
+    titles = ("SKIPPED", "JOB", "KEY", ">TIMES", "LAST (UTC)", "DETAIL")
+    cells = [
+        (
+            Cell(skip.reason),
+            Cell(skip.job),
+            Cell(skip.key or "-"),
+            Cell(str(skip.times)),
+            instant_cell(skip.last_at, now, seconds=True, style=DIM),
+            Cell(skip.detail) if skip.detail else NOTHING,
+        )
+        for skip in skips
+    ]
+    if not with_job:
+        titles = (titles[0], *titles[2:])
+        cells = [(row[0], *row[2:]) for row in cells]
+    return Table(titles, tuple(cells))
+
+
+def skip_data(skip: SkipRow) -> dict[str, object]:
+    return {**skip._asdict(), "at": iso(skip.at), "last_at": iso(skip.last_at)}

@@ -1,0 +1,186 @@
+"""`status`: one row a job, then what is wrong, why, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jobrun.instants import iso
+from jobrun.rows import RunRow, WindowRow
+from jobrun.screen import (
+    BAD,
+    BUSY,
+    DIM,
+    GOOD,
+    NOTHING,
+    STILL,
+    WARN,
+    Cell,
+    Line,
+    Screen,
+    Table,
+    about,
+    ago,
+    head,
+    instant_cell,
+    line,
+    moment,
+    number,
+    plural,
+    span,
+)
+from jobrun.screens.runs import outcome, outcome_cell, run_data
+from jobrun.standing import (
+    FAILING,
+    LATE,
+    LOST,
+    NEW,
+    OK,
+    PAUSED,
+    RUNNING,
+    STUCK,
+    Behind,
+    Standing,
+)
+
+STYLES = {OK: GOOD, FAILING: BAD, RUNNING: BUSY, LATE: WARN, STUCK: WARN, LOST: BAD, PAUSED: STILL, NEW: DIM}
+TITLES = ("JOB", "STATE", "DONE TO", "BEHIND", "LAST RUN", "CALLED")
+
+
+def status_screen(ledger: str, standings: Sequence[Standing], now: int, *, check: bool) -> Screen:
+    """With `check` only what is wrong: nothing at all where nothing is."""
+    troubles = tuple(part for s in standings for part in trouble_lines(s, now))
+    data = {"now": iso(now), "jobs": [standing_data(s) for s in standings]}
+    if check:
+        return Screen(troubles, data)
+    rows = tuple(_row(s, now) for s in standings)
+    return Screen((head(ledger, now), Table(TITLES, rows), *troubles), data)
+
+
+def _row(standing: Standing, now: int) -> tuple[Cell, ...]:
+    job = standing.facts.job
+    return (
+        Cell(job.name),
+        Cell(standing.state, style=STYLES[standing.state]),
+        instant_cell(job.watermark, now),
+        _behind_cell(standing.facts.behind),
+        _last_cell(standing, now),
+        Cell(ago(job.last_seen, now), iso(job.last_seen), DIM),
+    )
+
+
+def _behind_cell(behind: Behind) -> Cell:
+    if behind.windows == 0:
+        return NOTHING
+    return Cell(f"{number(behind.windows)} ({about(behind.seconds)})", style=WARN)
+
+
+def _last_cell(standing: Standing, now: int) -> Cell:
+    if standing.running is not None:
+        usual = standing.facts.usual
+        text = about(max(0, now - standing.running.started))
+        return Cell(f"{text}, mostly {about(usual)}" if usual is not None else text, style=BUSY)
+    last = standing.last
+    if last is None:
+        return NOTHING
+    ended = last.ended if last.ended is not None else last.started
+    words = outcome(last)
+    if words == "ok" and last.took is not None:
+        words += f" {about(last.took)}"
+    if words != "ok" and standing.alike > 1 and not words.startswith("ok"):
+        words += f" x{standing.alike}"
+    return outcome_cell(last, f"{words} {moment(ended, now)}")._replace(full=f"{words} {iso(ended)}")
+
+
+def trouble_lines(standing: Standing, now: int) -> Iterator[Line]:
+    """What is wrong with a job, a line each, and the next step, indented to stand below it."""
+    name = standing.facts.job.name
+    for trouble in standing.troubles:
+        what, hint = _EXPLAIN[trouble](standing, now)
+        yield Line((Cell(f"{name}  {trouble}: ", style=STYLES[trouble]), Cell(what)))
+        yield line(f"  {hint}", DIM)
+
+
+def _failing(standing: Standing, now: int) -> tuple[str, str]:
+    name, last, row = standing.facts.job.name, standing.last, standing.failed
+    hint = f"jobrun logs {name}    jobrun history {name}"
+    if row is None:
+        assert last is not None  # without a failed window it is the last run that failed
+        return f"{outcome(last)} {_when(standing, last, now)}", hint
+    how = outcome(last) if last is not None and last.key == row.key else row.state
+    what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
+    what += [f"{plural(_waiting(standing), 'later window')} wait"] if _waiting(standing) else []
+    if row.next_attempt_at is not None and row.next_attempt_at > now:
+        what.append(f"next try not before {moment(row.next_attempt_at, now)}")
+    return ", ".join(what), hint.replace("history", "windows") if row.start is not None else hint
+
+
+def _when(standing: Standing, last: RunRow, now: int) -> str:
+    if standing.alike == 1:
+        return f"at {moment(last.started, now)}"
+    first = standing.facts.runs[standing.alike - 1] if standing.alike <= len(standing.facts.runs) else last
+    return f"x{standing.alike} since {moment(first.started, now)}"
+
+
+def _unit(row: WindowRow, now: int) -> str:
+    if row.start is None or row.end is None:
+        return row.key
+    return f"window {span(row.start, row.end, now)}"
+
+
+def _waiting(standing: Standing) -> int:
+    """How many closed windows stand behind the failed one, where a failure stops the job."""
+    spec, behind = standing.facts.spec, standing.facts.behind.windows
+    if standing.failed is None or standing.failed.start is None or behind is None:
+        return 0
+    if spec.options.get("--on-failure") == "continue":
+        return 0
+    return max(0, behind - len(standing.facts.unfinished))
+
+
+def _stuck(standing: Standing, now: int) -> tuple[str, str]:
+    run = standing.running
+    assert run is not None
+    usual = standing.facts.usual
+    mostly = f", mostly {about(usual)}" if usual is not None else ""
+    what = f"run {run.id} since {moment(run.started, now)} ({about(now - run.started)}{mostly})"
+    return f"{what}, holder {run.host}:{run.pid}", f"jobrun logs {run.id} -f    jobrun show {run.id}"
+
+
+def _lost(standing: Standing, now: int) -> tuple[str, str]:
+    run = standing.lost
+    assert run is not None
+    again = "" if run.key is None else "; the next call runs it again"
+    what = f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
+    return what, f"jobrun show {run.id}    jobrun logs {run.id}"
+
+
+def _late(standing: Standing, now: int) -> tuple[str, str]:
+    every = standing.called_every
+    was = f" (was every {about(every)})" if every else ""
+    silent = about(now - standing.facts.job.last_seen)
+    return f"not called for {silent}{was}: is its crontab line there?", "jobrun doctor"
+
+
+_EXPLAIN = {FAILING: _failing, STUCK: _stuck, LOST: _lost, LATE: _late}
+
+
+def standing_data(standing: Standing) -> dict[str, object]:
+    job, behind, running, last = (
+        standing.facts.job,
+        standing.facts.behind,
+        standing.running,
+        standing.last,
+    )
+    return {
+        "job": job.name,
+        "state": standing.state,
+        "troubles": list(standing.troubles),
+        "done_to": None if job.watermark is None else iso(job.watermark),
+        "behind": {"windows": behind.windows, "seconds": behind.seconds},
+        "running": None if running is None else run_data(running),
+        "last_run": None if last is None else run_data(last),
+        "alike": standing.alike,
+        "usual_seconds": standing.facts.usual,
+        "called": iso(job.last_seen),
+        "called_every_seconds": standing.called_every,
+    }

@@ -1,0 +1,220 @@
+"""How a job stands: one word, what is wrong, how far behind it is. Read by index only; judged purely.
+
+    new      nothing has run yet
+    ok       the last run succeeded
+    FAILING  a window waits for its next try, or the last run failed
+    running  a run is under way
+    STUCK    it has been under way for longer than --stuck-after
+    lost     a run has no outcome and its processes are gone; the next call runs its window again
+    LATE     nobody has called it for longer than ever between two calls on record
+    paused   on purpose
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from jobrun import lastcall, schedule
+from jobrun.instants import DAY, MINUTE
+from jobrun.lastcall import LastCall
+from jobrun.ledger import Ledger
+from jobrun.rows import FAILED, FAILURES, HELD, JobRow, RunRow, SkipRow, WindowRow
+
+NEW, OK, FAILING, RUNNING = "new", "ok", "FAILING", "running"
+STUCK, LOST, LATE, PAUSED = "STUCK", "lost", "LATE", "paused"
+
+# A look reads so many rows of a job; before it says LATE it reads deeper, for the quiet nights and
+# weekends of a crontab line like `*/15 9-17 * * 1-5`.
+SHALLOW, DEEP = 20, 1000
+
+Alive = Callable[[RunRow], bool]
+
+
+class Behind(NamedTuple):
+    """Closed windows that are not finished; `seconds` from the watermark to the last of their ends.
+
+    `windows` None: more than could be counted cheaply.
+    """
+
+    windows: int | None
+    seconds: int
+
+
+class Facts(NamedTuple):
+    """What the ledger says about one job, read at one instant."""
+
+    job: JobRow
+    spec: LastCall
+    runs: tuple[RunRow, ...]  # newest first
+    open_runs: tuple[RunRow, ...]  # oldest first
+    unfinished: tuple[WindowRow, ...]
+    failed_keys: tuple[WindowRow, ...]
+    calls: tuple[int, ...]  # instants at which it was called, as far as the rows tell, in order
+    behind: Behind
+    usual: float | None  # seconds that a run takes
+
+
+class Standing(NamedTuple):
+    """`state` is the one word; `troubles` are all of FAILING, STUCK, lost, LATE that are true."""
+
+    facts: Facts
+    state: str
+    troubles: tuple[str, ...]
+    running: RunRow | None
+    lost: RunRow | None
+    last: RunRow | None  # the newest run that has ended
+    alike: int  # how many runs in a row, or tries of the window, ended as `last` did
+    failed: WindowRow | None  # the oldest window, or newest key, that failed
+    called_every: int | None  # usual seconds between two calls
+
+
+def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
+    runs = tuple(ledger.runs(job=job.name, limit=depth))
+    spec = lastcall.read(job.spec)
+    unfinished = tuple(ledger.unfinished(job.name))
+    keyed = any(run.key is not None and run.start is None for run in runs)
+    return Facts(
+        job=job,
+        spec=spec,
+        runs=runs,
+        open_runs=tuple(ledger.open_runs(job.name)),
+        unfinished=unfinished,
+        failed_keys=tuple(k for k in ledger.keys(job.name) if k.state == FAILED) if keyed else (),
+        calls=called_at(runs, ledger.skips(job.name, limit=depth)),
+        behind=behind(ledger, job, unfinished, now - spec.seconds("--lag", 0)),
+        usual=ledger.usual(job.name),
+    )
+
+
+def stand(ledger: Ledger, job: JobRow, now: int, alive: Alive) -> Standing:
+    """Read and judge; deeper where the first look says LATE."""
+    standing = judge(read(ledger, job, now), now, alive)
+    if LATE in standing.troubles:
+        return judge(read(ledger, job, now, DEEP), now, alive)
+    return standing
+
+
+def behind(
+    ledger: Ledger, job: JobRow, unfinished: tuple[WindowRow, ...], ready: int
+) -> Behind:
+    """The windows that closed until `ready` (now less the lag) and are not finished."""
+    mark = job.watermark
+    if job.schedule is None or mark is None or (job.next or mark) > ready:
+        return Behind(0, 0)
+    grid = schedule.parse(job.schedule)
+    end = grid.floor(ready)
+    closed = grid.count(mark, end, 10_000)
+    if closed is None:
+        return Behind(None, end - mark)
+    waiting = sum(1 for row in unfinished if row.start is not None and mark <= row.start < end)
+    left = max(0, closed - ledger.count_blocks(job.name, mark, end)) + waiting
+    return Behind(left, end - mark if left else 0)
+
+
+def called_at(runs: tuple[RunRow, ...], skips: list[SkipRow]) -> tuple[int, ...]:
+    """Instants of calls: the first run of each process, and skips, folded ones spread evenly."""
+    first: dict[tuple[str, int | None], int] = {}
+    for run in runs:  # newest first, so the oldest stays
+        first[run.host, run.pid] = run.started
+    instants = set(first.values())
+    for skip in skips:
+        steps = min(skip.times - 1, SHALLOW) or 1
+        instants.update(skip.at + (skip.last_at - skip.at) * i // steps for i in range(steps + 1))
+    return tuple(sorted(instants))
+
+
+def judge(facts: Facts, now: int, alive: Alive) -> Standing:
+    living = [run for run in facts.open_runs if alive(run)]
+    running = living[0] if living else None
+    lost = next((run for run in facts.open_runs if run not in living), None)
+    last = next((run for run in facts.runs if run.outcome is not None), None)
+    failed = _failed(facts)
+    paused = _is_paused(facts.job, now)
+    troubles = tuple(
+        word
+        for word, is_true in (
+            (FAILING, not paused and (failed is not None or _has_failed(last))),
+            (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
+            (LOST, lost is not None),
+            (LATE, not paused and running is None and _is_late(facts, now)),
+        )
+        if is_true
+    )
+    return Standing(
+        facts=facts,
+        state=_state(facts, troubles, running, paused),
+        troubles=troubles,
+        running=running,
+        lost=lost,
+        last=last,
+        alike=_alike(facts, last, failed),
+        failed=failed,
+        called_every=_usual_gap(facts.calls),
+    )
+
+
+def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paused: bool) -> str:
+    """The word that matters most: what needs a person, then what happens, then what was."""
+    if STUCK in troubles or LOST in troubles:
+        return STUCK if STUCK in troubles else LOST
+    if running is not None:
+        return RUNNING
+    if paused:
+        return PAUSED
+    for word in (FAILING, LATE):
+        if word in troubles:
+            return word
+    return OK if facts.runs else NEW
+
+
+def _failed(facts: Facts) -> WindowRow | None:
+    rows = [row for row in facts.unfinished if row.state in (FAILED, HELD)]
+    return (rows or [*facts.failed_keys] or [None])[0]
+
+
+def _has_failed(last: RunRow | None) -> bool:
+    return last is not None and last.outcome in FAILURES
+
+
+def _alike(facts: Facts, last: RunRow | None, failed: WindowRow | None) -> int:
+    if last is None:
+        return 0
+    if failed is not None and failed.key == last.key:
+        return failed.failures
+    count = 0
+    for run in facts.runs:
+        if (run.outcome, run.exit_code, run.signal) != (last.outcome, last.exit_code, last.signal):
+            break
+        count += 1
+    return count
+
+
+def _is_stuck(running: RunRow, spec: LastCall, now: int) -> bool:
+    return now - running.started > spec.seconds("--stuck-after", DAY)
+
+
+def _is_paused(job: JobRow, now: int) -> bool:
+    return job.paused_at is not None and (job.paused_until is None or now < job.paused_until)
+
+
+def _usual_gap(calls: tuple[int, ...]) -> int | None:
+    gaps = [b - a for a, b in pairwise(calls)]
+    return int(median(gaps)) if len(gaps) > 1 else None
+
+
+def _is_late(facts: Facts, now: int) -> bool:
+    """Not called for longer than it ever was, with a fifth and a minute to spare."""
+    silent = now - facts.job.last_seen
+    usual = _usual_gap(facts.calls)
+    if usual is not None:
+        longest = max(b - a for a, b in pairwise(facts.calls))
+        return silent > max(2 * usual, longest * 6 // 5) + MINUTE
+    job = facts.job
+    if job.watermark is None or job.next is None:
+        return False
+    # Called once or twice only: a window that nobody asked for through a second length is late.
+    return bool(facts.behind.windows != 0 and silent > 2 * (job.next - job.watermark))
+

@@ -1,0 +1,157 @@
+"""Print a screen: with rich on a terminal, else one row a line, never wrapped.
+
+Both say the same. A pipe gets the full forms, and columns that stand two blanks apart (no cell
+holds two blanks in a row), so that `awk -F '  +'` takes them apart exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from jobrun.screen import Cell, Line, Screen, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+VERSION = 1  # of the JSON documents
+
+
+def show(screen: Screen, ledger: str, *, as_json: bool, out: TextIO | None = None) -> None:
+    """Write the screen to stdout, or to `out`."""
+    out = out or sys.stdout
+    if as_json:
+        write(document(screen, ledger), out)
+    elif is_terminal(out):
+        try:
+            _paint(screen, out)
+        except BrokenPipeError:
+            _drop(out)
+    else:
+        write(plain(screen), out)
+
+
+def document(screen: Screen, ledger: str) -> str:
+    """One JSON document in one line; ASCII, so that a name with a broken byte can't break it."""
+    return json.dumps({"v": VERSION, "ledger": ledger, **screen.data}) + "\n"
+
+
+def is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):  # pythonw has no stream, a closed one can't say
+        return False
+
+
+def write(text: str, out: TextIO) -> None:
+    """Write all of it; what the stream's encoding lacks becomes `\\u....`; `| head -1` is no error."""
+    raw = text.encode(out.encoding or "ascii", "backslashreplace")
+    try:
+        out.buffer.write(raw)
+        out.buffer.flush()
+    except BrokenPipeError:
+        _drop(out)
+
+
+def _drop(out: TextIO) -> None:
+    """The reader is gone. Without this the interpreter says so again when it flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, out.fileno())
+    os.close(nowhere)
+
+
+# -- piped ----------------------------------------------------------------------------------------
+
+
+def plain(screen: Screen) -> str:
+    return "".join(f"{text}\n" for part in screen.parts for text in _plain_part(part))
+
+
+def _plain_part(part: Line | Table) -> Iterator[str]:
+    if isinstance(part, Line):
+        yield printable("".join(_full(cell) for cell in part.cells)).rstrip()
+        return
+    titles = [title.removeprefix(">") for title in part.titles]
+    rows = [titles, *([_one_blank(_full(cell)) for cell in row] for row in part.rows)]
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    right = [title.startswith(">") for title in part.titles]
+    for row in rows:
+        yield "  ".join(map(_padded, row, widths, right)).rstrip()
+
+
+def _padded(text: str, size: int, right: bool) -> str:
+    blanks = " " * (size - width(text))
+    return blanks + text if right else text + blanks
+
+
+def _full(cell: Cell) -> str:
+    return cell.text if cell.full is None else cell.full
+
+
+def _one_blank(text: str) -> str:
+    return " ".join(printable(text).split()) or "-"
+
+
+def printable(text: str) -> str:
+    """Control, format and bidirectional characters as escapes: a file's name can hold any of them,
+    and none may move the cursor or hide what stands beside it."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or "\ud800" <= c <= "\udfff" else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def width(text: str) -> int:
+    """Columns on a terminal: names may be in any script."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+# -- on a terminal --------------------------------------------------------------------------------
+
+
+def _paint(screen: Screen, out: TextIO) -> None:
+    # rich takes 40 ms to load: a pipe does without it.
+    from rich.console import Console
+
+    console = Console(file=out, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    for part in screen.parts:
+        if isinstance(part, Line):
+            console.print(_text(part.cells), soft_wrap=True)
+        else:
+            _paint_table(part, console)
+
+
+def _paint_table(table: Table, console: Console) -> None:
+    from rich.table import Table as RichTable
+
+    rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in table.titles:
+        rich.add_column(
+            title.removeprefix(">"),
+            justify="right" if title.startswith(">") else "left",
+            overflow="fold",
+        )
+    for row in table.rows:
+        rich.add_row(*(_text([cell]) for cell in row))
+    console.print(rich)
+
+
+def _text(cells: Sequence[Cell]) -> Text:
+    from rich.text import Text
+
+    text = Text()
+    for cell in cells:
+        text.append(printable(cell.text), style=cell.style)
+    return text
