@@ -1,0 +1,165 @@
+"""Windows: half-open intervals between boundaries, their keys, and those that have closed. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from jobrun.errors import UsageError
+from jobrun.instants import DAY, from_iso, iso
+from jobrun.rows import Block
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jobrun.schedule import Grid
+
+
+class Window(NamedTuple):
+    """[start, end). `partial`: its bounds are not those of the grid (a seam, or cut by a row)."""
+
+    start: int
+    end: int
+    partial: bool = False
+    windows: int = 1  # how many of the grid it stands for, where it is merged
+
+
+def key(job: str, start: int) -> str:
+    """`JOB:2026-09-04T10:00:00+00:00`: no `:` is in a job's name, so it splits at its first one."""
+    return f"{job}:{iso(start)}"
+
+
+def slug(job: str, start: int) -> str:
+    """The key as part of a file name, on Windows too: sales-summary_20260904T100000Z."""
+    return f"{job}_{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(start))}"
+
+
+def is_boundary(grid: Grid, instant: int) -> bool:
+    return grid.floor(instant) == instant
+
+
+def tiles(grid: Grid, start: int, ready: int, blocks: Iterable[Block]) -> Iterator[Window | Block]:
+    """From `start` on, in order and without a hole: what is on record, and the windows between.
+
+    As far as it has ended by `ready`, which is now less the lag. `blocks` are those that end after
+    `start`, by start. Lazy: nothing beyond what is drawn is computed.
+    """
+    for free_from, free_to, block in stretches(start, ready, blocks):
+        yield from cut(grid, free_from, free_to, ready)
+        if block is not None:
+            yield block
+
+
+def stretches(
+    start: int, ready: int, blocks: Iterable[Block]
+) -> Iterator[tuple[int, int | None, Block | None]]:
+    """Free stretches, each with the block that ends it; the last is open: (start, None, None)."""
+    for block in blocks:
+        if block.start >= ready:
+            break
+        if block.end > start:
+            yield start, max(start, block.start), block
+            start = block.end
+    yield start, None, None
+
+
+def cut(grid: Grid, start: int, until: int | None, ready: int) -> Iterator[Window]:
+    """The windows of [start, until) that have ended by `ready`; the last may be cut short."""
+    at_boundary = start < ready and is_boundary(grid, start)
+    while start < ready and (until is None or start < until):
+        whole = grid.next(start)
+        end = whole if until is None else min(whole, until)
+        if end > ready:
+            return
+        yield Window(start, end, partial=not at_boundary or end != whole)
+        start, at_boundary = end, end == whole
+
+
+def closed_windows(
+    grid: Grid, watermark: int, now: int, lag: int, blocks: Iterable[Block]
+) -> Iterator[Window]:
+    """The windows from the watermark on that have closed and are not on record, oldest first."""
+    for tile in tiles(grid, watermark, now - lag, blocks):
+        if isinstance(tile, Window):
+            yield tile
+
+
+def closed_end(grid: Grid, start: int, until: int | None, ready: int) -> int:
+    """Where the closed windows of [start, until) end; `start` where there are none."""
+    if until is not None and until <= ready:
+        return until
+    return max(start, grid.floor(ready)) if ready > start else start
+
+
+def count(grid: Grid, start: int, end: int, limit: int | None = None) -> int | None:
+    """How many windows `cut` would give for [start, end); None for more than `limit`."""
+    whole = grid.count(start, end, limit)
+    if whole is None or start >= end:
+        return whole
+    return whole if is_boundary(grid, end) else whole + 1
+
+
+# -- instants as a person types them ---------------------------------------------------------------
+
+
+def parse_when(
+    text: str, tz: str, now: int | None = None, job: str | None = None, option: str = "WHEN"
+) -> int:
+    """WHEN and INSTANT: ISO 8601 with an offset or Z; a day, `today` or `yesterday` in `tz`; a key.
+
+    `today` and `yesterday` need `now`, keys need `job`. Raises UsageError; for a time without a
+    zone it names the spellings that would be right.
+    """
+    if job is not None and text.startswith(f"{job}:"):
+        text = text.removeprefix(f"{job}:")
+    if now is not None and text in ("today", "yesterday"):
+        return _day_back(now, tz, 1 if text == "yesterday" else 0)
+    from datetime import datetime
+
+    try:
+        found = datetime.fromisoformat(text) if text[4:5] == "-" and text[:4].isdigit() else None
+    except ValueError:
+        found = None
+    if found is None or found.microsecond or (len(text) > 10 and text[10] not in "T "):
+        raise UsageError(
+            f'{option} "{text}": an instant is 2026-09-04T10:00Z, with an offset or Z; or a day',
+            f"{option} 2026-09-04T10:00Z",
+        )
+    if len(text) == 10:
+        return _checked(_start_of_day(found.toordinal(), tz), text, option)
+    if found.tzinfo is None:
+        raise _no_zone(text, tz, option)
+    return _checked(int(found.timestamp()), text, option)
+
+
+def _checked(instant: int, text: str, option: str) -> int:
+    if not 2 * DAY <= instant < from_iso("9998-01-01T00:00:00+00:00"):
+        raise UsageError(f'{option} "{text}": outside the years 1970 to 9997')
+    return instant
+
+
+def _start_of_day(day: int, tz: str) -> int:
+    from jobrun.walls import load_zone, start_of_day
+
+    return start_of_day(day, load_zone(tz))
+
+
+def _day_back(now: int, tz: str, days: int) -> int:
+    from jobrun.walls import day_of, load_zone
+
+    return _start_of_day(day_of(now, load_zone(tz)) - days, tz)
+
+
+def _no_zone(text: str, tz: str, option: str) -> UsageError:
+    from datetime import datetime
+
+    from jobrun.walls import load_zone
+
+    right = [f"{text}Z (UTC)"]
+    aware = datetime.fromisoformat(text).replace(tzinfo=load_zone(tz))
+    if tz != "UTC":
+        offset = aware.isoformat()[19:]
+        right.append(f"{text}{offset} ({tz}, this job's zone)")
+    return UsageError(
+        f'{option} "{text}" has no zone', f"{', '.join(right)}, or a day: {text[:10]}"
+    )
