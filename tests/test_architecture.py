@@ -1,0 +1,215 @@
+"""What the folder listing promises: who imports whom, and what a call loads."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Jobrun
+
+PACKAGE = ROOT / "jobrun"
+
+# From the ground up: a module imports from the layers below its own, never from its own or above.
+# A new module wants a place here, and the place says what it is.
+LAYERS = (("errors", "rows", "ledger"),)
+
+# Each family is there to be replaced by another of its kind: none knows another one.
+FAMILIES = ("ledger", "lock", "process", "output")
+
+# Read at every call, also where there is nothing to do: they import what a bare interpreter has.
+IDLE_WAY = (
+    "__main__", "options", "job", "places", "instants", "errors", "schedule", "sqlite_file",
+    "idle", "lines", "placeholders",
+)  # fmt: skip
+BARE = {"__future__", "os", "sys", "time"}
+
+NOT_WHEN_IDLE = {"typing", "enum", "re", "dataclasses", "pathlib", "inspect"}
+NOT_BEFORE_A_COMMAND = {
+    "typer", "click", "rich", "croniter", "logging", "asyncio", "dataclasses", "inspect", "random",
+    "tempfile",
+}  # fmt: skip
+
+TOP_LEVEL = {"pyproject.toml", "jobrun", "tests", "examples", "README.md", "LICENSE"}
+MADE_BY_TOOLS = {"build", "dist"}
+
+
+def name_of(path: Path) -> str:
+    """`cli.plan` of jobrun/cli/plan.py, `cli` of jobrun/cli/__init__.py."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {
+    name_of(path): ast.parse(path.read_text(encoding="utf-8"), str(path))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Every module that is imported anywhere in the tree, by its full name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner.removeprefix("jobrun.") in MODULES else str(node.module)
+
+
+def imported_from_jobrun(name: str) -> set[str]:
+    """Without the package itself, which holds no more than its version and `done`."""
+    found = {module for module in imported(MODULES[name]) if module.startswith("jobrun.")}
+    return {module.removeprefix("jobrun.") for module in found}
+
+
+def at_module_level(tree: ast.Module) -> Iterator[str]:
+    """Imports that happen as soon as the module is loaded; not those for the type checker."""
+    for node in tree.body:
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+            yield from _outside_functions(node)
+
+
+def _outside_functions(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from imported(node)
+    for child in ast.iter_child_nodes(node):
+        yield from _outside_functions(child)
+
+
+def test_every_module_has_its_place() -> None:
+    """The table names each module of the package once, and no other."""
+    placed = [name for layer in LAYERS for name in layer]
+    assert sorted(MODULES.keys() - {"__init__"}) == sorted(placed)
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "__init__"])
+def test_imports_point_downwards(name: str) -> None:
+    """A module imports from the layers below its own only, lazy imports included."""
+    height = {module: number for number, layer in enumerate(LAYERS) for module in layer}
+    upwards = {other for other in imported_from_jobrun(name) if height[other] >= height[name]}
+    assert upwards == set(), f"{name} imports what is not below it"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ledger_lock_process_and_output_do_not_know_each_other(family: str) -> None:
+    """Each can be replaced by another of its kind without a look at the others."""
+    others = tuple(other for other in FAMILIES if other != family)
+    members = [name for name in MODULES if name.split("_")[0] == family]
+    known = {name: imported_from_jobrun(name) for name in members}
+    wrong = {
+        f"{name} imports {other}"
+        for name, modules in known.items()
+        for other in modules
+        if other.split("_")[0] in others
+    }
+    assert members
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("name", IDLE_WAY)
+def test_idle_modules_load_nothing_that_a_bare_interpreter_has_not(name: str) -> None:
+    """Their imports at module level are each other and what Python has loaded anyhow."""
+    loaded = set(at_module_level(MODULES[name]))
+    foreign = {module for module in loaded if not module.startswith("jobrun")}
+    ours = {module.removeprefix("jobrun.") for module in loaded - foreign} - {"jobrun"}
+    assert foreign <= BARE
+    assert ours <= set(IDLE_WAY) | {"sqlite_schema"}
+
+
+def loaded_by(jobrun: Jobrun, *argv: str) -> set[str]:
+    """What a call of jobrun has imported, less what a bare interpreter has.
+
+    site-packages is on the path without its .pth files, which import what they like.
+    """
+    site = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.path[1:], sep=':')"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    environment = {**jobrun.environment, "PYTHONPATH": f"{ROOT}:{site}"}
+
+    def modules(*arguments: str) -> set[str]:
+        result = subprocess.run(
+            [sys.executable, "-S", "-X", "importtime", *arguments],
+            capture_output=True, text=True, env=environment, cwd=jobrun.folder,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        return set(re.findall(r"^import time:.*\| +(\S+)$", result.stderr, re.MULTILINE))
+
+    return modules("-m", "jobrun", *argv) - modules("-c", "")
+
+
+WINDOWS = ("run", "sales", "--every", "1h", "--", sys.executable, "-S", "-c", "")
+
+
+def test_a_call_with_nothing_to_do_loads_nothing_slow(jobrun: Jobrun) -> None:
+    """The idle way is called every minute: no typing, enum, re, dataclasses, pathlib, inspect."""
+    assert jobrun(*WINDOWS).status == 0
+    loaded = loaded_by(jobrun, *WINDOWS)
+    assert "jobrun.idle" in loaded
+    assert loaded & (NOT_WHEN_IDLE | NOT_BEFORE_A_COMMAND | {"jobrun.run"}) == set()
+
+
+def test_the_way_to_a_command_loads_nothing_slow(jobrun: Jobrun) -> None:
+    """Never Typer, croniter, rich, logging; on POSIX no subprocess."""
+    slow = NOT_BEFORE_A_COMMAND | ({"subprocess"} if sys.platform != "win32" else set())
+    loaded = loaded_by(jobrun, *WINDOWS)
+    assert "jobrun.run" in loaded
+    assert loaded & slow == set()
+
+
+def test_the_top_level_is_what_it_says() -> None:
+    """Package, tests, examples, README, licence, pyproject.toml, and hidden files: no more."""
+    seen = {path.name for path in ROOT.iterdir() if not path.name.startswith((".", "__"))}
+    assert {name for name in seen if not name.endswith(".egg-info")} - MADE_BY_TOOLS == TOP_LEVEL
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every text file of the project, but this one."""
+    tops = [ROOT / top for top in (*TOP_LEVEL, ".ci", ".github", ".pre-commit-config.yaml")]
+    files = [file for top in tops for file in ([top] if top.is_file() else top.rglob("*"))]
+    for file in files:
+        if file.is_file() and "__pycache__" not in file.parts and file != Path(__file__):
+            try:
+                yield file.relative_to(ROOT), file.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue  # the task file, which is UTF-16
+
+
+FORBIDDEN = re.compile(
+    r"\b(TODO|FIXME|XXX)\b"  # left open
+    r"|/work/|/\.pyenv/"  # a path of somebody's machine
+    r"|\bpypi\.org|pythonhosted|registry\."  # where packages come from is the user's choice
+)
+
+
+def test_nothing_is_left_open_and_no_machine_is_named() -> None:
+    """No reminders to come back, no paths of a developer's machine, no hosts of a registry."""
+    found = {
+        f"{file}: {match[0]}"
+        for file, text in texts()
+        for match in [FORBIDDEN.search(text)]
+        if match
+    }
+    assert found == set()
+
+
+def test_each_test_says_what_must_hold() -> None:
+    """A test's docstring is one sentence; a test waits for a sign, it never sleeps."""
+    silent, sleeping = set(), set()
+    for file in (ROOT / "tests").glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                silent |= set() if ast.get_docstring(node) else {f"{file.name}: {node.name}"}
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep"):
+                sleeping.add(f"{file.name}:{node.lineno}")
+    assert silent == set()
+    assert sleeping == set()
