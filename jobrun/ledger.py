@@ -40,6 +40,10 @@ class Ledger(Protocol):
     def created(self) -> bool:
         """Whether this call made it."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether it lies in a database of the user's own."""
+
     # -- reading ---------------------------------------------------------------------------------
 
     def job(self, name: str) -> JobRow | None: ...
@@ -94,13 +98,17 @@ class Ledger(Protocol):
 
     # -- writing, under the job's lock ------------------------------------------------------------
 
-    def open(self, opening: Opening, claim: Claim | None, next_boundary: NextBoundary | None) -> Opened | None:
+    def open(
+        self, opening: Opening, claim: Claim | None, next_boundary: NextBoundary | None
+    ) -> Opened | None:
         """Close dead runs, take a token, write what planning decided, claim the first window.
 
         None where the token read is no longer the job's: plan again.
         """
 
-    def finish(self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None) -> Finished:
+    def finish(
+        self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None
+    ) -> Finished:
         """Close the run, mark its window, move the watermark, claim the next window."""
 
     def skip_windows(
@@ -111,7 +119,9 @@ class Ledger(Protocol):
     ) -> Opened | None:
         """By hand: mark (key, start, end) windows as skipped; ranges come as gaps in `opening`."""
 
-    def set_watermark(self, opening: Opening, to: int, next_boundary: NextBoundary) -> Opened | None:
+    def set_watermark(
+        self, opening: Opening, to: int, next_boundary: NextBoundary
+    ) -> Opened | None:
         """By hand: up or down; lowering it makes rows and gaps that end after now void."""
 
     def forget(self, job: str) -> None:
@@ -120,9 +130,9 @@ class Ledger(Protocol):
     # -- writing, without it ----------------------------------------------------------------------
 
     def skip(self, job: str, reason: str, key: str | None, detail: str | None, at: int) -> bool:
-        """Record a skip, folded; tried for a second, then given up (False): it is printed anyway."""
+        """Record a skip, folded; tried for a second, then given up (False): it is printed too."""
 
-    # -- care ---------------------------------------------------------------------------------------
+    # -- care -------------------------------------------------------------------------------------
 
     def problems(self) -> list[str]:
         """What a check of the whole ledger finds: integrity, the watermarks, impossible rows."""

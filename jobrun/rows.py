@@ -30,6 +30,9 @@ LOST = "lost"
 FENCED = "fenced"
 FAILURES = (FAILED_RUN, TIMED_OUT, KILLED, NOT_STARTED, LOST)
 
+# The reason of a processed window that its own command marked (jobrun_done).
+MARKED = "marked"
+
 # Why a window runs.
 NEW = "new"
 RETRY = "retry"
@@ -97,6 +100,7 @@ class Gap(NamedTuple):
     reason: str
     detail: str | None = None
     at: int = 0
+    void: bool = False  # as a window's state: kept and listed, in nobody's way
 
 
 class Block(NamedTuple):
@@ -230,6 +234,7 @@ class Finished(NamedTuple):
     watermark: int | None
     paused: bool
     claimed: Claimed | None  # of the next window
+    marked: bool = False  # the command marked it itself (jobrun_done): processed, whatever its code
 
 
 class Stored(NamedTuple):

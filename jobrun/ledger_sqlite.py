@@ -1,0 +1,275 @@
+"""The ledger in one SQLite file: what is written, under the job's lock.
+
+A call that runs n windows is n + 1 transactions: `open` takes a token and claims the first window,
+each `finish` closes one run and claims the next. Nothing slow happens inside of one: commands run,
+windows are planned and schedules are worked out between them.
+
+The token is the guard. `open` raises it only from the value that planning read, every later write
+looks whether it is still the writer's, and a writer that finds another one changes nothing but its
+own run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobrun.errors import NotRecorded
+from jobrun.instants import from_iso, iso
+from jobrun.ledger import NextBoundary
+from jobrun.ledger_sqlite_reads import SqliteReads
+from jobrun.ledger_sqlite_windows import (
+    add_gap,
+    advance,
+    claim_window,
+    end_window,
+    give_up_window,
+    lose_window,
+    put_watermark,
+    skip_window,
+    text,
+)
+from jobrun.rows import (
+    FENCED,
+    LOST,
+    MARKED,
+    Caller,
+    Claim,
+    Claimed,
+    Finished,
+    Opened,
+    Opening,
+    Result,
+)
+from jobrun.sqlite_file import SqliteFile, connect
+from jobrun.sqlite_skip import record_skip
+
+_MAKE_JOB = """
+INSERT OR IGNORE INTO jobrun_job (name, token, largest_now, first_seen, last_seen)
+SELECT :job, token_floor, :now, :now, :now FROM jobrun_meta
+"""
+
+_TAKE_TOKEN = """
+UPDATE jobrun_job
+   SET token = token + 1,
+       schedule = coalesce(:schedule, schedule),
+       first = coalesce(first, :first),
+       watermark = coalesce(watermark, :watermark),
+       largest_now = CASE WHEN :believed THEN max(largest_now, :now) ELSE largest_now END,
+       clock_jump_at = :clock_jump_at,
+       last_seen = :now,
+       spec = coalesce(:spec, spec)
+ WHERE name = :job AND (token = :token OR :is_new)
+"""
+
+_START_RUN = """
+INSERT INTO jobrun_run (job, key, kind, attempt, token, host, pid, child_pid, birth, user, terminal,
+                        started)
+VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :user, :terminal,
+        :started)
+"""
+
+# A run that was given up for lost, and ends after all, is better known now.
+_END_RUN = """
+UPDATE jobrun_run
+   SET outcome = :outcome, ended = :ended, took = :took, exit_code = :exit_code, signal = :signal,
+       output_bytes = :output_bytes
+ WHERE id = :run_id AND (outcome IS NULL OR outcome = 'lost')
+"""
+
+_TABLES = ("jobrun_event", "jobrun_skip", "jobrun_run", "jobrun_gap", "jobrun_window")
+
+
+def open_ledger(
+    path: str, caller: Caller | None = None, create: bool = True, network: bool | None = None
+) -> SqliteLedger:
+    """The ledger in the file at `path`; `caller` is kept with each run, and needed to claim one.
+
+    `create`, `network` and the errors: see sqlite_file.connect.
+    """
+    file, created = connect(path, create, network)
+    return SqliteLedger(file, created, caller)
+
+
+class SqliteLedger(SqliteReads):
+    def __init__(self, file: SqliteFile, created: bool, caller: Caller | None) -> None:
+        super().__init__(file, created)
+        self._caller = caller
+
+    def open(
+        self, opening: Opening, claim: Claim | None, next_boundary: NextBoundary | None
+    ) -> Opened | None:
+        return self._under_token(
+            opening, next_boundary, lambda token: self._claim(opening.job, token, claim)
+        )
+
+    def finish(
+        self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None
+    ) -> Finished:
+        with self._file.writing(lost=NotRecorded):
+            if not self._is_holder(result):
+                return self._fence(result)
+            self._end_run(result, result.outcome)
+            end_window(self._file, result)
+            watermark = advance(self._file, result.job, next_boundary)
+            paused = self._is_paused(result.job, result.ended)
+            claimed = self._claim(result.job, result.token, None if paused else claim)
+            state, marked = self._window_state(result)
+        return Finished(result.outcome, state, watermark, paused, claimed, marked)
+
+    def skip_windows(
+        self,
+        opening: Opening,
+        rows: tuple[tuple[str, int, int], ...],
+        next_boundary: NextBoundary | None,
+    ) -> Opened | None:
+        def write(token: int) -> None:
+            for row in rows:
+                skip_window(self._file, opening.job, token, row, opening.now)
+
+        return self._under_token(opening, next_boundary, write)
+
+    def set_watermark(
+        self, opening: Opening, to: int, next_boundary: NextBoundary
+    ) -> Opened | None:
+        def write(_: int) -> None:
+            put_watermark(self._file, opening.job, to, opening.now)
+
+        return self._under_token(opening, next_boundary, write)
+
+    def forget(self, job: str) -> None:
+        with self._file.writing():
+            # A later job of this name goes on counting: no token is ever given twice.
+            self._file.change(
+                "UPDATE jobrun_meta SET token_floor = max(token_floor, coalesce("
+                "(SELECT token FROM jobrun_job WHERE name = ?), 0))",
+                (job,),
+            )
+            for table in _TABLES:
+                self._file.change(f"DELETE FROM {table} WHERE job = ?", (job,))
+            self._file.change("DELETE FROM jobrun_job WHERE name = ?", (job,))
+
+    def skip(self, job: str, reason: str, key: str | None, detail: str | None, at: int) -> bool:
+        return record_skip(self._file, job, reason, key, detail, at)
+
+    def problems(self) -> list[str]:
+        from jobrun.ledger_sqlite_care import problems
+
+        return problems(self._file)
+
+    # -- the beginning of a call ------------------------------------------------------------------
+
+    def _under_token(
+        self,
+        opening: Opening,
+        next_boundary: NextBoundary | None,
+        write: Callable[[int], Claimed | None],
+    ) -> Opened | None:
+        """Take a token, write what planning decided, then what the call is for.
+
+        None if another holder has been since planning read.
+        """
+        with self._file.writing() as transaction:
+            token = self._take_token(opening)
+            if token is None:
+                transaction.roll_back()
+                return None
+            self._write_opening(opening)
+            claimed = write(token)
+            watermark = advance(self._file, opening.job, next_boundary)
+        return Opened(token, watermark, claimed)
+
+    def _write_opening(self, opening: Opening) -> None:
+        for run_id in opening.lost:
+            self._lose(opening, run_id)
+        for gap in opening.gaps:
+            add_gap(self._file, opening.job, gap._replace(at=gap.at or opening.now))
+        for given_up, reason in opening.ended:
+            give_up_window(self._file, opening.job, given_up, reason, opening.now)
+        for key, kind, detail in opening.events:
+            self._add_event(opening, key, kind, detail)
+
+    def _take_token(self, opening: Opening) -> int | None:
+        now = iso(opening.now)
+        is_new = self._file.change(_MAKE_JOB, {"job": opening.job, "now": now}) == 1
+        values: dict[str, object] = {
+            **opening._asdict(),
+            "now": now,
+            "watermark": text(opening.watermark),
+            "clock_jump_at": text(opening.clock_jump_at),
+            "believed": not opening.keep_largest_now,
+            "is_new": is_new and opening.token == 0,
+        }
+        if self._file.change(_TAKE_TOKEN, values) != 1:
+            return None
+        return int(
+            self._file.rows("SELECT token FROM jobrun_job WHERE name = ?", (opening.job,))[0][0]
+        )
+
+    def _lose(self, opening: Opening, run_id: int) -> None:
+        """Nobody saw it end: no end is made up, and its window is due at once."""
+        lost = self._file.change(
+            "UPDATE jobrun_run SET outcome = ? WHERE id = ? AND job = ? AND outcome IS NULL",
+            (LOST, run_id, opening.job),
+        )
+        if not lost:
+            return
+        ((key,),) = self._file.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
+        lose_window(self._file, opening.job, key, opening.now)
+        self._add_event(opening, key, LOST, f"run={run_id}")
+
+    def _add_event(self, opening: Opening, key: str | None, kind: str, detail: str | None) -> None:
+        self._file.insert(
+            "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES (?, ?, ?, ?, ?)",
+            (iso(opening.now), opening.job, key, kind, detail),
+        )
+
+    # -- claiming ---------------------------------------------------------------------------------
+
+    def _claim(self, job: str, token: int, claim: Claim | None) -> Claimed | None:
+        if claim is None:
+            return None
+        attempt = 1 if claim.key is None else claim_window(self._file, job, token, claim)
+        caller = self._caller
+        assert caller is not None, "open_ledger() without a caller can't claim"
+        run: dict[str, object] = {
+            **claim._asdict(),
+            **caller._asdict(),
+            "started": iso(claim.started),
+            "job": job,
+            "attempt": attempt,
+            "token": token,
+        }
+        run_id = self._file.insert(_START_RUN, run)
+        return Claimed(run_id, attempt)
+
+    # -- finishing --------------------------------------------------------------------------------
+
+    def _is_holder(self, result: Result) -> bool:
+        remember = "UPDATE jobrun_job SET told = ?, told_at = ? WHERE name = ? AND token = ?"
+        values = (result.told, text(result.told_at), result.job, result.token)
+        return self._file.change(remember, values) == 1
+
+    def _fence(self, result: Result) -> Finished:
+        self._end_run(result, FENCED)
+        found = self._file.rows("SELECT watermark FROM jobrun_job WHERE name = ?", (result.job,))
+        watermark = from_iso(found[0][0]) if found and found[0][0] else None
+        state, marked = self._window_state(result)
+        return Finished(FENCED, state, watermark, False, None, marked)
+
+    def _end_run(self, result: Result, outcome: str) -> None:
+        values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
+        self._file.change(_END_RUN, values)
+
+    def _window_state(self, result: Result) -> tuple[str | None, bool]:
+        """The window's state, and whether this run's command marked it itself."""
+        window = "SELECT state, reason, token FROM jobrun_window WHERE job = ? AND key = ?"
+        for state, reason, token in self._file.rows(window, (result.job, result.key)):
+            return state, reason == MARKED and token == result.token
+        return None, False
+
+    def _is_paused(self, job: str, now: int) -> bool:
+        paused = (
+            "SELECT 1 FROM jobrun_job WHERE name = ? AND paused_at IS NOT NULL"
+            " AND (paused_until IS NULL OR paused_until > ?)"
+        )
+        return bool(self._file.rows(paused, (job, iso(now))))

@@ -1,0 +1,218 @@
+"""The reading half of the ledger in one SQLite file.
+
+Every call fetches all of its rows at once: no statement, and with it no read lock, stays open while
+a command runs. `limit` counts rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from jobrun.instants import from_iso, iso
+from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, WindowRow
+from jobrun.sqlite_file import SqliteFile
+
+Row = TypeVar("Row", bound=NamedTuple)
+
+PAGE = 500
+_LATEST_RUNS = 200  # of which the usual duration is taken
+
+_INSTANTS = frozenset({
+    "watermark", "next", "paused_at", "paused_until", "largest_now", "clock_jump_at", "told_at",
+    "first_seen", "last_seen", "start", "end", "next_attempt_at", "changed_at", "started", "ended",
+    "at", "last_at",
+})  # fmt: skip
+_BOOLEANS = frozenset({"partial", "terminal", "void"})
+
+# Neither windows nor gaps overlap (void ones apart), so the latest one that starts by :since is the
+# only one that can reach beyond it: both searches begin there, by index.
+_BLOCKS = """
+SELECT start, "end", state, key, next_attempt_at FROM jobrun_window
+ WHERE job = :job AND state <> 'void' AND "end" > :since
+   AND start >= coalesce((SELECT max(start) FROM jobrun_window
+                           WHERE job = :job AND state <> 'void' AND start <= :since), :since)
+UNION ALL
+SELECT start, "end", 'gap', NULL, NULL FROM jobrun_gap
+ WHERE job = :job AND void = 0 AND "end" > :since
+   AND start >= coalesce((SELECT max(start) FROM jobrun_gap
+                           WHERE job = :job AND void = 0 AND start <= :since), :since)
+ ORDER BY start LIMIT :page
+"""
+
+_COUNT_BLOCKS = """
+SELECT (SELECT coalesce(sum(windows), 0) FROM jobrun_window
+         WHERE job = :job AND state <> 'void' AND start >= :since AND start < :until)
+     + (SELECT coalesce(sum(windows), 0) FROM jobrun_gap
+         WHERE job = :job AND void = 0 AND start >= :since AND start < :until)
+"""
+
+_WINDOWS = """
+SELECT {columns} FROM jobrun_window
+ WHERE job = :job AND start < :until AND "end" > :since
+   AND start >= coalesce((SELECT max(start) FROM jobrun_window
+                           WHERE job = :job AND state <> 'void' AND start <= :since), :since)
+UNION
+SELECT {columns} FROM jobrun_window
+ WHERE job = :job AND state = 'void' AND start < :until AND "end" > :since
+ ORDER BY start LIMIT :limit
+"""
+
+_GAPS = """
+SELECT {columns} FROM jobrun_gap
+ WHERE job = :job AND void = 0 AND start < :until AND "end" > :since
+   AND start >= coalesce((SELECT max(start) FROM jobrun_gap
+                           WHERE job = :job AND void = 0 AND start <= :since), :since)
+UNION ALL
+SELECT {columns} FROM jobrun_gap
+ WHERE job = :job AND void = 1 AND start < :until AND "end" > :since
+ ORDER BY start
+"""
+
+
+class SqliteReads:
+    """What can be read; SqliteLedger adds what can be written."""
+
+    def __init__(self, file: SqliteFile, created: bool) -> None:
+        self._file = file
+        self._created = created
+
+    @property
+    def address(self) -> str:
+        return self._file.path
+
+    @property
+    def created(self) -> bool:
+        return self._created
+
+    @property
+    def shared(self) -> bool:
+        return self._file.shared
+
+    def job(self, name: str) -> JobRow | None:
+        return _one(self._select(JobRow, "jobrun_job WHERE name = :name", name=name))
+
+    def jobs(self) -> list[JobRow]:
+        return self._select(JobRow, "jobrun_job ORDER BY name")
+
+    def window(self, job: str, key: str) -> WindowRow | None:
+        source = "jobrun_window WHERE job = :job AND key = :key"
+        return _one(self._select(WindowRow, source, job=job, key=key))
+
+    def unfinished(self, job: str) -> list[WindowRow]:
+        source = (
+            "jobrun_window WHERE job = :job AND start IS NOT NULL"
+            " AND state IN ('running', 'failed', 'held') ORDER BY start"
+        )
+        return self._select(WindowRow, source, job=job)
+
+    def blocks(self, job: str, since: int) -> Iterator[Block]:
+        while True:
+            page = self._query(Block, _BLOCKS, job=job, since=iso(since), page=PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            since = page[-1].end
+
+    def count_blocks(self, job: str, since: int, until: int) -> int:
+        within = {"job": job, "since": iso(since), "until": iso(until)}
+        return int(self._file.rows(_COUNT_BLOCKS, within)[0][0])
+
+    def open_runs(self, job: str) -> list[RunRow]:
+        return self._runs("r.job = :job AND r.outcome IS NULL", "r.id", -1, job=job)
+
+    def run(self, run_id: int) -> RunRow | None:
+        return _one(self._runs("r.id = :id", "r.id", 1, id=run_id))
+
+    def runs(
+        self,
+        job: str | None = None,
+        key: str | None = None,
+        since: int | None = None,
+        limit: int = 20,
+    ) -> list[RunRow]:
+        asked = {"job": job, "key": key, "started": None if since is None else iso(since)}
+        conditions = {
+            "job": "r.job = :job",
+            "key": "r.key = :key",
+            "started": "r.started >= :started",
+        }
+        where = [conditions[name] for name, value in asked.items() if value is not None]
+        return self._runs(" AND ".join(where) or "true", "r.id DESC", limit, **asked)
+
+    def windows(self, job: str, since: int, until: int, limit: int = 10_000) -> list[WindowRow]:
+        sql = _WINDOWS.format(columns=_columns(WindowRow))
+        return self._query(WindowRow, sql, job=job, since=iso(since), until=iso(until), limit=limit)
+
+    def keys(self, job: str, limit: int = 100) -> list[WindowRow]:
+        source = (
+            "jobrun_window WHERE job = :job AND start IS NULL"
+            " ORDER BY changed_at DESC, key LIMIT :limit"
+        )
+        return self._select(WindowRow, source, job=job, limit=limit)
+
+    def gaps(self, job: str, since: int, until: int) -> list[Gap]:
+        sql = _GAPS.format(columns=_columns(Gap))
+        return self._query(Gap, sql, job=job, since=iso(since), until=iso(until))
+
+    def skips(self, job: str | None = None, limit: int = 20) -> list[SkipRow]:
+        where = "true" if job is None else "job = :job"
+        source = f"jobrun_skip WHERE {where} ORDER BY last_at DESC, id DESC LIMIT :limit"
+        return self._select(SkipRow, source, job=job, limit=limit)
+
+    def events(self, job: str | None = None, limit: int = 20) -> list[EventRow]:
+        where = "true" if job is None else "job = :job"
+        source = f"jobrun_event WHERE {where} ORDER BY id DESC LIMIT :limit"
+        return self._select(EventRow, source, job=job, limit=limit)
+
+    def usual(self, job: str) -> float | None:
+        latest = "SELECT took, outcome FROM jobrun_run WHERE job = ? ORDER BY id DESC LIMIT ?"
+        successful = f"SELECT took FROM ({latest}) WHERE outcome = 'succeeded' LIMIT 21"
+        took = sorted(row[0] for row in self._file.rows(successful, (job, _LATEST_RUNS)))
+        return took[len(took) // 2] if took else None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _runs(self, where: str, order: str, limit: int, **values: object) -> list[RunRow]:
+        columns = ", ".join(
+            f'w."{name}"' if name in ("start", "end") else f"r.{name}" for name in RunRow._fields
+        )
+        sql = (
+            f"SELECT {columns} FROM jobrun_run AS r"
+            " LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key"
+            f" WHERE {where} ORDER BY {order} LIMIT :limit"
+        )
+        return self._query(RunRow, sql, limit=limit, **values)
+
+    def _select(self, kind: type[Row], source: str, **values: object) -> list[Row]:
+        """Rows whose fields are columns of one table."""
+        return self._query(kind, f"SELECT {_columns(kind)} FROM {source}", **values)
+
+    def _query(self, kind: type[Row], sql: str, **values: object) -> list[Row]:
+        convert = [_conversion(name) for name in kind._fields]
+        return [
+            kind._make(
+                None if value is None else to(value) for to, value in zip(convert, row, strict=True)
+            )
+            for row in self._file.rows(sql, values)
+        ]
+
+
+def _columns(kind: type[NamedTuple]) -> str:
+    """The fields of a row are its table's columns; `end` is a word of SQL's."""
+    return ", ".join(f'"{name}"' for name in kind._fields)
+
+
+def _conversion(column: str) -> Any:
+    if column in _INSTANTS:
+        return from_iso
+    return bool if column in _BOOLEANS else _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _one(rows: list[Row]) -> Row | None:
+    return rows[0] if rows else None

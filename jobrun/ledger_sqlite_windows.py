@@ -1,0 +1,227 @@
+"""How windows and gaps change in the SQLite ledger; each call is part of a transaction.
+
+A window's bounds are immutable once it has a row, a window that has a row is never inside a gap,
+and the watermark is a cache of the finished prefix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobrun.gaps import carve
+from jobrun.instants import from_iso, iso
+from jobrun.ledger import NextBoundary
+from jobrun.rows import (
+    BY_HAND,
+    FAILED,
+    FAILURES,
+    PROCESSED,
+    SKIPPED,
+    SUCCEEDED,
+    Claim,
+    Gap,
+    Result,
+)
+from jobrun.sqlite_file import SqliteFile
+
+# A window that was processed stays so while it is run again: its run row says that it runs. Bounds
+# are kept for good, unless the row is void.
+_CLAIM = """
+INSERT INTO jobrun_window (job, key, start, "end", state, attempts, failures, windows, partial,
+                           token, changed_at)
+VALUES (:job, :key, :start, :end, 'running', 1, 0, :windows, :partial, :token, :now)
+    ON CONFLICT (job, key) DO UPDATE
+   SET state = CASE state WHEN 'processed' THEN state ELSE 'running' END,
+       "end" = CASE state WHEN 'void' THEN excluded."end" ELSE "end" END,
+       windows = CASE state WHEN 'void' THEN excluded.windows ELSE windows END,
+       partial = CASE state WHEN 'void' THEN excluded.partial ELSE partial END,
+       attempts = attempts + 1,
+       next_attempt_at = NULL,
+       reason = NULL,
+       token = excluded.token,
+       changed_at = excluded.changed_at
+"""
+
+# The command may have marked the window itself (jobrun_done), or it is a rerun: processed stays.
+_END_WINDOW = """
+UPDATE jobrun_window
+   SET next_attempt_at = CASE state WHEN 'processed' THEN NULL ELSE :next_attempt_at END,
+       reason = CASE state WHEN 'processed' THEN reason ELSE :reason END,
+       state = CASE state WHEN 'processed' THEN state ELSE :state END,
+       failures = failures + :failed,
+       changed_at = :now
+ WHERE job = :job AND key = :key AND token = :token AND state IN ('running', 'processed')
+"""
+
+_LOSE_WINDOW = """
+UPDATE jobrun_window
+   SET state = 'failed', failures = failures + 1, reason = 'lost', next_attempt_at = NULL,
+       changed_at = :now
+ WHERE job = :job AND key = :key AND state = 'running'
+"""
+
+_SKIP_WINDOW = """
+INSERT INTO jobrun_window (job, key, start, "end", state, attempts, failures, windows, partial,
+                           token, reason, changed_at)
+VALUES (:job, :key, :start, :end, 'skipped', 0, 0, 1, 0, :token, :reason, :now)
+    ON CONFLICT (job, key) DO UPDATE
+   SET state = 'skipped', "end" = CASE state WHEN 'void' THEN excluded."end" ELSE "end" END,
+       next_attempt_at = NULL, token = excluded.token, reason = excluded.reason,
+       changed_at = excluded.changed_at
+ WHERE state <> 'processed'
+"""
+
+_ADD_GAP = """
+INSERT INTO jobrun_gap (job, start, "end", windows, reason, detail, at, void)
+VALUES (:job, :start, :end, :windows, :reason, :detail, :at, 0)
+"""
+
+# Up from the stored watermark over whatever adjoins and is finished. UNION, not UNION ALL: where
+# nothing adjoins the same instant comes again, and that ends it.
+_FINISHED_PREFIX = """
+WITH RECURSIVE finished (until) AS (
+    SELECT watermark FROM jobrun_job WHERE name = :job AND watermark IS NOT NULL
+    UNION
+    SELECT max(
+        until,
+        coalesce((SELECT "end" FROM jobrun_window
+                   WHERE job = :job AND start <= until AND state IN ('processed', 'skipped', 'dead')
+                   ORDER BY start DESC LIMIT 1), until),
+        coalesce((SELECT "end" FROM jobrun_gap
+                   WHERE job = :job AND start <= until AND void = 0
+                   ORDER BY start DESC LIMIT 1), until))
+      FROM finished
+)
+SELECT max(until) FROM finished
+"""
+
+_MOVE_WATERMARK = """
+UPDATE jobrun_job
+   SET watermark = :watermark,
+       next = coalesce(:next, CASE WHEN watermark = :watermark THEN next END)
+ WHERE name = :job
+"""
+
+
+def claim_window(file: SqliteFile, job: str, token: int, claim: Claim) -> int:
+    """Its attempt number."""
+    if claim.start is not None and claim.end is not None:
+        _open_gaps(file, job, claim.start, claim.end, claim.windows)
+    values = {
+        "job": job,
+        "key": claim.key,
+        "start": text(claim.start),
+        "end": text(claim.end),
+        "windows": claim.windows,
+        "partial": claim.partial,
+        "token": token,
+        "now": iso(claim.started),
+    }
+    file.change(_CLAIM, values)
+    attempts = "SELECT attempts FROM jobrun_window WHERE job = ? AND key = ?"
+    return int(file.rows(attempts, (job, claim.key))[0][0])
+
+
+def end_window(file: SqliteFile, result: Result) -> None:
+    succeeded = result.outcome == SUCCEEDED
+    values = {
+        "job": result.job,
+        "key": result.key,
+        "token": result.token,
+        "state": PROCESSED if succeeded else FAILED,
+        "reason": None if succeeded else result.outcome,
+        "failed": result.outcome in FAILURES,
+        "next_attempt_at": None if succeeded else text(result.next_attempt_at),
+        "now": iso(result.ended),
+    }
+    file.change(_END_WINDOW, values)
+
+
+def lose_window(file: SqliteFile, job: str, key: str | None, now: int) -> None:
+    """Its run is lost: it is due at once."""
+    file.change(_LOSE_WINDOW, {"job": job, "key": key, "now": iso(now)})
+
+
+def give_up_window(file: SqliteFile, job: str, key: str, reason: str, now: int) -> None:
+    """A failed window that will not be tried again."""
+    file.change(
+        "UPDATE jobrun_window SET state = ?, reason = ?, next_attempt_at = NULL, changed_at = ?"
+        " WHERE job = ? AND key = ? AND state = ?",
+        (SKIPPED, reason, iso(now), job, key, FAILED),
+    )
+
+
+def skip_window(
+    file: SqliteFile, job: str, token: int, row: tuple[str, int, int], now: int
+) -> None:
+    key, start, end = row
+    _open_gaps(file, job, start, end, 1)
+    values = {"job": job, "key": key, "start": iso(start), "end": iso(end), "token": token}
+    file.change(_SKIP_WINDOW, {**values, "reason": BY_HAND, "now": iso(now)})
+
+
+def add_gap(file: SqliteFile, job: str, gap: Gap) -> None:
+    values: dict[str, Any] = {**gap._asdict(), "job": job}
+    values.update(start=iso(gap.start), end=iso(gap.end), at=iso(gap.at))
+    del values["void"]
+    file.insert(_ADD_GAP, values)
+
+
+def advance(file: SqliteFile, job: str, next_boundary: NextBoundary | None) -> int | None:
+    """Move the watermark up over what is finished; where it is now."""
+    reached = finished_prefix(file, job)
+    if reached is None:
+        return None
+    following = next_boundary(reached) if next_boundary else None
+    values = {"job": job, "watermark": iso(reached), "next": text(following)}
+    file.change(_MOVE_WATERMARK, values)
+    return reached
+
+
+def finished_prefix(file: SqliteFile, job: str) -> int | None:
+    """Where the watermark belongs, by the rows; None where there is none yet."""
+    ((reached,),) = file.rows(_FINISHED_PREFIX, {"job": job})
+    return None if reached is None else from_iso(reached)
+
+
+def put_watermark(file: SqliteFile, job: str, to: int, now: int) -> None:
+    """By hand. Lowering it takes everything that ends after now out of the way."""
+    values = {"job": job, "to": iso(to), "now": iso(now)}
+    put = "UPDATE jobrun_job SET watermark = :to, next = NULL WHERE name = :job"
+    lowered = file.change(f"{put} AND watermark > :to", values)
+    if not lowered:
+        file.change(put, values)
+        return
+    after_now = 'WHERE job = :job AND "end" > :now'
+    file.change(f"UPDATE jobrun_gap SET void = 1 {after_now}", values)
+    file.change(
+        "UPDATE jobrun_window SET state = 'void', next_attempt_at = NULL, changed_at = :now"
+        f" {after_now} AND state <> 'running'",
+        values,
+    )
+
+
+def text(instant: int | None) -> str | None:
+    return None if instant is None else iso(instant)
+
+
+def _open_gaps(file: SqliteFile, job: str, start: int, end: int, windows: int) -> None:
+    """Make room for a window's row."""
+    while found := _last_gap(file, job, start, end):
+        id_, gap = found
+        file.change("DELETE FROM jobrun_gap WHERE id = ?", (id_,))
+        for piece in carve(gap, start, end, windows):
+            add_gap(file, job, piece)
+
+
+def _last_gap(file: SqliteFile, job: str, start: int, end: int) -> tuple[int, Gap] | None:
+    """The last gap that meets [start, end)."""
+    found = file.rows(
+        'SELECT id, start, "end", windows, reason, detail, at FROM jobrun_gap'
+        " WHERE job = ? AND void = 0 AND start < ? ORDER BY start DESC LIMIT 1",
+        (job, iso(end)),
+    )
+    if not found or found[0][2] <= iso(start):
+        return None
+    id_, first, last, windows, reason, detail, at = found[0]
+    return id_, Gap(from_iso(first), from_iso(last), windows, reason, detail, from_iso(at))

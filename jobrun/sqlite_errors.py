@@ -1,0 +1,63 @@
+"""What SQLite's errors mean for a ledger, in one line with a next step. Loaded on an error only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from jobrun.errors import JobrunError, LedgerError, Refused, UnsafePlace
+from jobrun.sqlite_file import BUSY_SECONDS
+
+
+def explained(error: sqlite3.Error, path: str) -> Exception:
+    """The error of ours that says what SQLite means; a bug of ours stays what it is."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None or code & 0xFF in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISUSE):
+        return error
+    kind, rule, hint = _MEANING.get(code & 0xFF, (LedgerError, "can't be used", None))
+    detail = f"{error}, {getattr(error, 'sqlite_errorname', code)}"
+    if hint is not None:
+        hint = hint.format(path=path, folder=os.path.dirname(path))
+    return kind(f"ledger {path}: {rule} ({detail})", hint)
+
+
+_MEANING: dict[int, tuple[type[JobrunError], str, str | None]] = {
+    sqlite3.SQLITE_BUSY: (
+        Refused,
+        f"busy for {BUSY_SECONDS:.0f} s, another program keeps a transaction open",
+        "fuser -v {path} names it; the next call tries again",
+    ),
+    sqlite3.SQLITE_PROTOCOL: (
+        Refused,
+        "other programs keep its write-ahead log busy",
+        "fuser -v {path} names them; the next call tries again",
+    ),
+    sqlite3.SQLITE_FULL: (
+        LedgerError,
+        "no room left to write",
+        "df {folder}; once there is room the next call goes on, nothing has to be repaired",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        LedgerError,
+        "not a database",
+        "put a copy back, or mv {path} {path}.broken: a new ledger knows no watermark, so each job "
+        "begins as --first says",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        LedgerError,
+        "damaged",
+        "put a copy back, or sqlite3 {path} .recover; mv it aside and a new ledger knows no "
+        "watermark, so each job begins as --first says",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        LedgerError,
+        "can't be written",
+        "ls -l {path}*; mount -o remount,rw if its filesystem is read-only",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        UnsafePlace,
+        "can't be opened, or its folder can't be written",
+        "ls -ld {folder} {path}*",
+    ),
+    sqlite3.SQLITE_IOERR: (LedgerError, "input/output error", "look at the disk: dmesg | tail"),
+}

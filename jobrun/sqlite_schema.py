@@ -1,0 +1,77 @@
+"""Bring a ledger file to this program's version of the schema.
+
+Migrations are the numbered files of schema/sqlite/. Each is committed together with its number, and
+the number is read inside the write transaction: of two processes that start at midnight on a new
+version one migrates, the other finds it done. Nothing here uses `executescript`, which commits.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from jobrun.errors import LedgerError
+from jobrun.sqlite_file import SqliteFile, read_meta
+
+FOLDER = os.path.join(os.path.dirname(__file__), "schema", "sqlite")
+
+
+def scripts() -> list[str]:
+    """The text of every migration, in order: the first one makes version 1."""
+    names = sorted(name for name in os.listdir(FOLDER) if name.endswith(".sql"))
+    return [_read(os.path.join(FOLDER, name)) for name in names]
+
+
+def migrate(file: SqliteFile, own: bool, migrations: Sequence[str] | None = None) -> None:
+    """Run what the file has not seen yet; `own` is stored with the first one."""
+    migrations = scripts() if migrations is None else migrations
+    # A migration may have to make a table anew. The switch does nothing inside a transaction; each
+    # one is checked as a whole before it is committed.
+    file.change("PRAGMA foreign_keys = OFF")
+    try:
+        while _migrate_once(file, own, migrations):
+            pass
+    finally:
+        file.change("PRAGMA foreign_keys = ON")
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script, one by one: a trigger's body holds semicolons of its own."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _migrate_once(file: SqliteFile, own: bool, migrations: Sequence[str]) -> bool:
+    with file.writing() as transaction:
+        version, _ = read_meta(file)
+        if version >= len(migrations):
+            transaction.roll_back()
+            return False
+        for statement in statements(migrations[version]):
+            file.change(statement)
+        if version == 0:
+            file.change("UPDATE jobrun_meta SET own_file = ?", (own,))
+        file.change("UPDATE jobrun_meta SET version = ?", (version + 1,))
+        _check_references(file, version + 1)
+    return True
+
+
+def _check_references(file: SqliteFile, version: int) -> None:
+    """Of our tables only: what the user's own tables hold is not ours to judge."""
+    broken = [row for row in file.rows("PRAGMA foreign_key_check") if row[0].startswith("jobrun_")]
+    if broken:
+        raise LedgerError(
+            f"ledger {file.path}: can't become version {version}, {len(broken)} rows refer to rows "
+            f"that are missing, the first in {broken[0][0]}",
+            "put a copy back, or sqlite3 FILE 'PRAGMA foreign_key_check'",
+        )
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as script:
+        return script.read()

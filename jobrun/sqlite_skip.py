@@ -1,0 +1,81 @@
+"""Skips in the SQLite ledger, and the little that a call with nothing to do reads and writes.
+
+Skips are written without the job's lock, so they wait for a second only and then give up: the line
+that is printed does not depend on them.
+
+This module is on the idle way: it imports nothing that sqlite_file has not.
+"""
+
+from __future__ import annotations
+
+from jobrun.errors import LedgerError, Refused
+from jobrun.instants import iso
+from jobrun.sqlite_file import SqliteFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PATIENCE = 1.0  # seconds
+
+_SEEN = """
+INSERT INTO jobrun_job (name, token, largest_now, first_seen, last_seen)
+SELECT :job, token_floor, :at, :at, :at FROM jobrun_meta WHERE true
+    ON CONFLICT (name) DO UPDATE
+   SET last_seen = :at,
+       largest_now = CASE WHEN :believed THEN max(largest_now, :at) ELSE largest_now END
+"""
+
+_FOLD = """
+INSERT INTO jobrun_skip (job, key, reason, detail, at, times, last_at)
+VALUES (:job, :key, :reason, :detail, :at, 1, :at)
+    ON CONFLICT (job, reason, coalesce(key, ''), coalesce(detail, '')) DO UPDATE
+   SET times = times + 1, last_at = :at
+"""
+
+_IDLE = """
+SELECT schedule, first, watermark, next, paused_at,
+       EXISTS (SELECT 1 FROM jobrun_window
+                WHERE job = name AND state IN ('running', 'failed', 'held'))
+    OR EXISTS (SELECT 1 FROM jobrun_run WHERE job = name AND outcome IS NULL)
+  FROM jobrun_job WHERE name = ?
+"""
+
+
+def idle_row(file: SqliteFile, job: str) -> tuple[Any, ...] | None:
+    """(schedule, first, watermark, next, paused_at, unfinished) as stored; None: never seen.
+
+    `unfinished` is 1 where a window is running, failed or held, or a run has no outcome: then it
+    takes the lock to say what is left to do.
+    """
+    found = file.rows(_IDLE, (job,))
+    return found[0] if found else None
+
+
+def note_idle(file: SqliteFile, job: str, at: int, detail: str | None = None) -> bool:
+    """Record that a call at `at` found no closed window; False if the ledger stayed busy."""
+    return record_skip(file, job, "no-closed-window", None, detail, at, believed=True)
+
+
+def record_skip(
+    file: SqliteFile,
+    job: str,
+    reason: str,
+    key: str | None,
+    detail: str | None,
+    at: int,
+    believed: bool = False,
+) -> bool:
+    """Record a skip and that the job was called; `believed` is whether `at` is a sound clock.
+
+    A repeat of the same reason, key and detail only counts up: `at` stays the first time, `last_at`
+    is the latest.
+    """
+    skip = {"job": job, "reason": reason, "key": key, "detail": detail}
+    try:
+        with file.writing(PATIENCE):
+            file.change(_SEEN, {"job": job, "at": iso(at), "believed": believed})
+            file.change(_FOLD, {**skip, "at": iso(at)})
+    except (Refused, LedgerError):
+        return False
+    return True
