@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jobrun.job import Job
 
 
-
 def main(argv: Sequence[str], environ: Mapping[str, str], clock: Callable[[], float]) -> int:
     """Run one call; `argv` without the program's name. Returns its exit code."""
     verb = argv[0] if argv else ""
@@ -113,7 +112,7 @@ def script() -> None:
 def _leave(code: int) -> None:
     """Exit at once: tearing the interpreter down takes longer than an idle call needs."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        try:  # noqa: SIM105: contextlib takes longer to import than all the rest here
             stream.flush()
         except (OSError, AttributeError, ValueError):
             pass  # a reader that has gone (`| head -1`), or no stream at all (pythonw)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobrun import command, places, placeholders, policy, process, rows
+from jobrun import command, placeholders, places, policy, process, rows
 from jobrun.errors import EXIT_NOT_RECORDED, EXIT_SIGNAL, LedgerError, NotRecorded, Refused
 from jobrun.key_file import Stamp, stamp
 from jobrun.output import Output
@@ -149,9 +149,9 @@ class Attempts:
             self.told = self.told_at = None
             return recovered
         what = f"{verdict.outcome} {verdict.answer}"
-        if what == self.told and self.told_at is not None and job.quiet:
-            if 0 <= now - self.told_at < job.remind:
-                return False
+        recent = self.told_at is not None and 0 <= now - self.told_at < job.remind
+        if job.quiet and what == self.told and recent:
+            return False
         self.told, self.told_at = what, now
         return True
 
@@ -181,7 +181,12 @@ class Attempts:
     def _tell_survivors(self, run: _Run, ended: Ended, verdict: command.Verdict) -> None:
         """The row stays running with its pid, so that the next call says orphan-alive."""
         pids = ",".join(map(str, ended.survivors))
-        fields = {"job": self.frame.job.name, "what": "not-ended", "key": run.unit.key, "pids": pids}
+        fields = {
+            "job": self.frame.job.name,
+            "what": "not-ended",
+            "key": run.unit.key,
+            "pids": pids,
+        }
         self.frame.call.lines.event(
             "WARNING", {**fields, "run": run.claimed.run_id, "at": self.frame.call.now()}
         )

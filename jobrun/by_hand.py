@@ -42,7 +42,9 @@ def check_words(verb: str, line: options.Line) -> None:
         what = "JOB and WHEN" if verb == "rerun" else "JOB"
         found = " ".join(f'"{word}"' for word in line.words) or "nothing"
         raise UsageError(f"{verb} takes {what} before --; {found} was given", options.USAGE[verb])
-    missing = [name for name in ("--from", "--to") if verb == "backfill" and name not in line.options]
+    missing = [
+        name for name in ("--from", "--to") if verb == "backfill" and name not in line.options
+    ]
     if missing:
         raise UsageError(f"backfill needs {' and '.join(missing)}", options.USAGE[verb])
 
@@ -51,7 +53,9 @@ def last_call(path: str, name: str) -> LastCall:
     """What is on record of the job's last call. Raises UsageError for a job that is not there."""
     jobs.check_name(name)
     if not os.path.exists(path):
-        raise UsageError(f"no ledger at {path} yet", "--ledger PATH, or the user whose jobs they are")
+        raise UsageError(
+            f"no ledger at {path} yet", "--ledger PATH, or the user whose jobs they are"
+        )
     ledger = open_ledger(path, create=False)
     try:
         return lastcall.read(known_job(ledger, name).spec)
@@ -60,7 +64,7 @@ def last_call(path: str, name: str) -> LastCall:
 
 
 def known_job(ledger: Ledger, name: str) -> JobRow:
-    """The job's row. Raises UsageError that names the ledger, how many it knows, and the nearest."""
+    """The job's row. Raises UsageError with the ledger, how many jobs it knows, the nearest."""
     row = ledger.job(name)
     if row is not None:
         return row

@@ -67,7 +67,12 @@ def write_spec(job: Job, call: Call, shared: bool) -> str:
         spec["command"] = command[:1]
         spec["hash"] = _hash(command)
     caller = call.caller
-    spec |= {"user": caller.user, "host": caller.host, "terminal": caller.terminal, "at": call.now()}
+    spec |= {
+        "user": caller.user,
+        "host": caller.host,
+        "terminal": caller.terminal,
+        "at": call.now(),
+    }
     return json.dumps(spec)
 
 

@@ -127,8 +127,8 @@ def not_started_code(ended: Ended) -> int:
 
 
 _SHELL_WORDS = frozenset(
-    ". : alias bg cd command declare eval exec exit export fg for function if jobs let local read"
-    " return set shift source trap type ulimit umask unset until while [[ { ( !".split()
+    "alias bg cd command declare eval exec exit export fg for function if jobs let local read"  # noqa: SIM905
+    " return set shift source trap type ulimit umask unset until while [[ { ( ! . :".split()
 )
 
 
@@ -152,7 +152,7 @@ def why_not_started(ended: Ended, job: Job, path: str, command: str) -> tuple[st
 def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:
     if command in _SHELL_WORDS:
         rest = " ".join(job.command[1:])
-        hint = f"-- sh -ec '{command} {rest}'".replace(" '", " '", 1)
+        hint = f"-- sh -ec '{command} {rest}'"
         if command == "cd":
             hint = f"--cwd {rest or 'DIR'} -- COMMAND, or -- sh -ec 'cd {rest or 'DIR'} && COMMAND'"
         return f'not found: "{command}" (a word of the shell, not a program)', hint
@@ -166,7 +166,11 @@ def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:
     if os.sep in command or "/" in command:
         return _no_such_file(command, job)
     elsewhere = _found(command, "/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/bin:/snap/bin")
-    hint = f"{elsewhere[0]} exists: use that, or set PATH= above this crontab line" if elsewhere else None
+    hint = (
+        f"{elsewhere[0]} exists: use that, or set PATH= above this crontab line"
+        if elsewhere
+        else None
+    )
     return f'not found: "{command}"; searched PATH={path}', hint
 
 
@@ -175,7 +179,10 @@ def _no_such_file(command: str, job: Job) -> tuple[str, str | None]:
     relative = "" if os.path.isabs(command) else f" in {where}"
     interpreter = _interpreter(os.path.join(job.cwd or "", command))
     if interpreter:
-        return f'can\'t start "{command}": its first line names {interpreter}, which is not there', None
+        return (
+            f'can\'t start "{command}": its first line names {interpreter}, which is not there',
+            None,
+        )
     return f'not found: "{command}"{relative}', None
 
 

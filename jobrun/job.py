@@ -125,7 +125,10 @@ def make(
     for option in BY_NAME.values():
         if option.long not in values:
             values[option.long] = _value(option.long, option.default) if option.default else None
-    quiet = bool(values["--quiet"] or values["-Q"]) or environ.get("JOBRUN_QUIET", "") not in ("", "0")
+    quiet = bool(values["--quiet"] or values["-Q"]) or environ.get("JOBRUN_QUIET", "") not in (
+        "",
+        "0",
+    )
     placeholders.check(command, mode, given)
     text = _schedule(given)
     return Job(
@@ -164,7 +167,7 @@ def check_name(name: str) -> None:
         if not (character.isalnum() or character in "._-") or "\ud800" <= character <= "\udfff":
             fixed = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("-.")
             raise UsageError(
-                f'JOB {_shown(name)}: letters, digits, . _ - only; {_shown(character)} is not',
+                f"JOB {_shown(name)}: letters, digits, . _ - only; {_shown(character)} is not",
                 fixed[:MAX_NAME] or None,
             )
     if not name or name[0] in ".-":

@@ -38,5 +38,9 @@ def key(job: str, path: str) -> tuple[str, Stamp]:
             f'--key-file "{path}" changed while it was read: it is still being written',
             "write it under another name and rename it when it is whole",
         )
-    name = os.path.basename(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    name = (
+        os.path.basename(path)
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+    )
     return f"{job}:{name}:{digest}", before

@@ -67,74 +67,112 @@ class Option:
 
 
 _O = Option
+# fmt: off
 GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
     (
         "WHICH WINDOWS (not when: cron or Task Scheduler decides when)",
         (
-            _O("--every", "N[s|m|h|d|w|mo]", TEXT, "", GRID, "fixed grid: 15m, 1hour, 1day, 1month"),
-            _O("--cron", "EXPR", TEXT, "", GRID, "grid between the instants of a 5-field expression"),
-            _O("--tz", "ZONE", TEXT, "UTC", GRID, "zone of days and of --cron, of {start_date}"),
-            _O("--anchor", "INSTANT", TEXT, "", GRID, "an instant of the grid, where N does not divide a day"),
-            _O("--lag", "DUR", DURATION, "0", GRID, "a window is ready this long after its end (6h30m: not before 06:30)"),
-            _O("--first", "latest|none|INSTANT", TEXT, "latest", GRID, "the first window, where there is no watermark yet"),
+            _O("--every", "N[s|m|h|d|w|mo]", TEXT, "", GRID,
+               "fixed grid: 15m, 1hour, 1day, 1month"),
+            _O("--cron", "EXPR", TEXT, "", GRID,
+               "grid between the instants of a 5-field expression"),
+            _O("--tz", "ZONE", TEXT, "UTC", GRID,
+               "zone of days, --cron and {start_date}"),
+            _O("--anchor", "INSTANT", TEXT, "", GRID,
+               "an instant of the grid, where N does not divide a day"),
+            _O("--lag", "DUR", DURATION, "0", GRID,
+               "a window is ready this long after its end (6h30m: not before 06:30)"),
+            _O("--first", "latest|none|INSTANT", TEXT, "latest", GRID,
+               "the first window, where there is no watermark yet"),
         ),
     ),
     (
         "WHAT WAS MISSED",
         (
-            _O("--catch-up", "all|latest|merge", ("all", "latest", "merge"), "all", GRID, "all in order; the newest only; one window over the whole range"),
-            _O("--max-windows", "N", COUNT, "100", GRID, "cap of a call; the rest is left to the next call (BACKLOG)"),
-            _O("--max-age", "DUR", DURATION, "", GRID, "give up windows that ended longer ago and were never tried"),
-            _O("--stop-after", "DUR", DURATION, "", GRID, "start no new window when the call is older than this"),
-            _O("--on-failure", "stop|continue", ("stop", "continue"), "stop", GRID, "stop at the first failure, or leave a hole for the next call"),
-            _O("--retry-delay", "DUR", DURATION, "1m", GRID, "a failed window is tried again not sooner; doubled each time"),
-            _O("--accept-schedule", "", FLAG, "", "w", "yes, the schedule of this job has changed (once)", kept=False),
-            _O("--accept-clock", "", FLAG, "", "w", "yes, the clock is right although it jumped (once)", kept=False),
+            _O("--catch-up", "all|latest|merge", ("all", "latest", "merge"), "all", GRID,
+               "all in order; the newest only; one window over the whole range"),
+            _O("--max-windows", "N", COUNT, "100", GRID,
+               "cap of a call; the rest is left to the next call (BACKLOG)"),
+            _O("--max-age", "DUR", DURATION, "", GRID,
+               "give up windows that ended longer ago and were never tried"),
+            _O("--stop-after", "DUR", DURATION, "", GRID,
+               "start no new window when the call is older than this"),
+            _O("--on-failure", "stop|continue", ("stop", "continue"), "stop", GRID,
+               "stop at the first failure, or leave a hole for the next call"),
+            _O("--retry-delay", "DUR", DURATION, "1m", GRID,
+               "a failed window is tried again not sooner; doubled each time"),
+            _O("--accept-schedule", "", FLAG, "", "w",
+               "yes, the schedule of this job has changed (once)", kept=False),
+            _O("--accept-clock", "", FLAG, "", "w",
+               "yes, the clock is right although it jumped (once)", kept=False),
         ),
     ),
     (
         "ONE PIECE OF WORK",
         (
-            _O("--window", "WHEN", TEXT, "", BY_HAND, "this window, though its turn has not come", kept=False),
-            _O("--key", "KEY", TEXT, "", KEY, "a unit of work that is no window, once", kept=False),
-            _O("--key-file", "PATH", TEXT, "", KEY, "the same, named by the file's name and content", kept=False),
-            _O("--from", "WHEN", TEXT, "", BACKFILL, "backfill: the first window's start", kept=False),
-            _O("--to", "WHEN", TEXT, "", BACKFILL, "backfill: the end, half-open", kept=False),
-            _O("--redo", "none|failed|all", ("none", "failed", "all"), "none", BACKFILL, "backfill: which finished windows run again", kept=False),
-            _O("--dry-run", "", FLAG, "", ANY, "print the plan, change nothing", kept=False),
+            _O("--window", "WHEN", TEXT, "", BY_HAND,
+               "this window, though its turn has not come", kept=False),
+            _O("--key", "KEY", TEXT, "", KEY,
+               "a unit of work that is no window, once", kept=False),
+            _O("--key-file", "PATH", TEXT, "", KEY,
+               "the same, named by the file's name and content", kept=False),
+            _O("--from", "WHEN", TEXT, "", BACKFILL,
+               "backfill: the first window's start", kept=False),
+            _O("--to", "WHEN", TEXT, "", BACKFILL,
+               "backfill: the end, half-open", kept=False),
+            _O("--redo", "none|failed|all", ("none", "failed", "all"), "none", BACKFILL,
+               "backfill: which finished windows run again", kept=False),
+            _O("--dry-run", "", FLAG, "", ANY,
+               "print the plan, change nothing", kept=False),
         ),
     ),
     (
         "THE COMMAND",
         (
-            _O("--timeout", "DUR", DURATION, "", ANY, "of each run: TERM to the whole tree at the limit"),
-            _O("-k --kill-after", "DUR", DURATION, "10s", ANY, "KILL so long after TERM"),
-            _O("--ok-exit", "CODES", CODES, "0", ANY, "what counts as success: 0,3 or 0-7; jobrun exits 0"),
-            _O("-C --cwd", "DIR", TEXT, "", ANY, "run there; the command is looked up after the change"),
-            _O("--stdin", "inherit|null", ("inherit", "null"), "", ANY, "plain and key: inherit, but no terminal; windows: null"),
-            _O("--output", "live|on-failure", ("live", "on-failure"), "live", ANY, "pass its output on, or show it only if the run fails"),
+            _O("--timeout", "DUR", DURATION, "", ANY,
+               "of each run: TERM to the whole tree at the limit"),
+            _O("-k --kill-after", "DUR", DURATION, "10s", ANY,
+               "KILL so long after TERM"),
+            _O("--ok-exit", "CODES", CODES, "0", ANY,
+               "what counts as success: 0,3 or 0-7; jobrun exits 0"),
+            _O("-C --cwd", "DIR", TEXT, "", ANY,
+               "run there; the command is looked up after the change"),
+            _O("--stdin", "inherit|null", ("inherit", "null"), "", ANY,
+               "plain and key: inherit, but no terminal; windows: null"),
+            _O("--output", "live|on-failure", ("live", "on-failure"), "live", ANY,
+               "pass its output on, or show it only if the run fails"),
         ),
     ),
     (
         "LOCK AND EXIT",
         (
-            _O("-w --wait", "DUR", DURATION, "0", ANY, "wait for the lock"),
-            _O("--busy-exit", "N", CODE, "0", ANY, "exit code where nothing ran because it could not be now"),
-            _O("--stuck-after", "DUR", DURATION, "24h", ANY, "a lock held longer is a WARNING that quiet does not hide"),
+            _O("-w --wait", "DUR", DURATION, "0", ANY,
+               "wait for the lock"),
+            _O("--busy-exit", "N", CODE, "0", ANY,
+               "exit code where nothing ran because it could not be now"),
+            _O("--stuck-after", "DUR", DURATION, "24h", ANY,
+               "a lock held longer is a WARNING that quiet does not hide"),
         ),
     ),
     (
         "WHAT IS PRINTED",
         (
-            _O("-q --quiet", "", FLAG, "", ANY, "hide PROCESSED and skips; never what failed or is stuck"),
-            _O("-Q", "", FLAG, "", ANY, "quiet, and output only if the run fails: what chronic does"),
-            _O("--remind", "DUR", DURATION, "1h", ANY, "under quiet: an unchanged failure at most this often"),
-            _O("-v --verbose", "", FLAG, "", ANY, "STARTED and idle lines too"),
-            _O("--log-format", "text|json", ("text", "json"), "text", ANY, "the same fields as JSON, one object a line"),
-            _O("--ledger", "PATH", TEXT, "", ANY, "the SQLite file"),
+            _O("-q --quiet", "", FLAG, "", ANY,
+               "hide PROCESSED and skips; never what failed or is stuck"),
+            _O("-Q", "", FLAG, "", ANY,
+               "quiet, and output only if the run fails: what chronic does"),
+            _O("--remind", "DUR", DURATION, "1h", ANY,
+               "under quiet: an unchanged failure at most this often"),
+            _O("-v --verbose", "", FLAG, "", ANY,
+               "STARTED and idle lines too"),
+            _O("--log-format", "text|json", ("text", "json"), "text", ANY,
+               "the same fields as JSON, one object a line"),
+            _O("--ledger", "PATH", TEXT, "", ANY,
+               "the SQLite file"),
         ),
     ),
-)  # fmt: skip
+)
+# fmt: on
 
 BY_NAME: dict[str, Option] = {
     name: option for _, options in GROUPS for option in options for name in option.names
@@ -289,11 +327,11 @@ One copy at a time, every window once, what was missed is made up.
 WHICH WINDOWS (not when: cron or Task Scheduler decides when)
   --every N[s|m|h|d|w|mo]   fixed grid: 15m, 1hour, 1day, 1month
   --cron EXPR               grid between the instants of a 5-field expression
-  --tz ZONE                 zone of days and of --cron, of {start_date} [UTC]
+  --tz ZONE                 zone of days, --cron and {start_date} [UTC]
   --lag DUR                 a window is ready this long after its end [0]
   --first --anchor
-WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after --on-failure
-                    --retry-delay --accept-schedule --accept-clock
+WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after
+                    --on-failure --retry-delay --accept-schedule --accept-clock
 ONE PIECE OF WORK   --key --key-file --window --dry-run
 THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin --output
 LOCK AND EXIT       -w --wait --busy-exit --stuck-after

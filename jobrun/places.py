@@ -14,7 +14,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NETWORK = ("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "virtiofs", "fuse.sshfs", "afs", "ceph")
+NETWORK = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb2",
+    "smb3",
+    "smbfs",
+    "9p",
+    "virtiofs",
+    "fuse.sshfs",
+    "afs",
+    "ceph",
+)
 EPHEMERAL = ("tmpfs", "ramfs", "overlay", "aufs")
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -26,7 +38,9 @@ def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
     """
     given = option or environ.get("JOBRUN_LEDGER")
     if given and "://" in given:
-        raise UsageError(f'--ledger "{given}": a path of a file, no address', "--ledger ./jobrun.db")
+        raise UsageError(
+            f'--ledger "{given}": a path of a file, no address', "--ledger ./jobrun.db"
+        )
     if given and given.startswith(("\\\\", "//")) and os.name == "nt":
         raise UnsafePlace(
             f'the ledger "{given}" is on a network share: its locks are not to be trusted',
@@ -87,7 +101,9 @@ def _home_on_record() -> str:
 def _windows_state_folder(environ: Mapping[str, str]) -> str:
     # The SYSTEM account's %LOCALAPPDATA% lies inside the system folder, where nobody looks.
     system = environ.get("USERNAME", "").endswith("$") or environ.get("USERNAME") == "SYSTEM"
-    base = environ.get("ProgramData" if system else "LOCALAPPDATA") or environ.get("PROGRAMDATA", "")
+    base = environ.get("ProgramData" if system else "LOCALAPPDATA") or environ.get(
+        "PROGRAMDATA", ""
+    )
     if not base:
         raise UnsafePlace(
             "neither %LOCALAPPDATA% nor %ProgramData% is set: no place for the ledger",

@@ -60,7 +60,7 @@ def run(job: Job, call: Call) -> int:
 
 
 def tell_ledger(ledger: Ledger, job: Job, call: Call) -> None:
-    """A new ledger is a NOTE, one that will not last or can't be trusted a WARNING; quiet or not."""
+    """A new ledger is a NOTE, one that will not last or be trusted a WARNING; quiet or not."""
     kind = places.filesystem(call.ledger)
     fields = {"job": job.name, "ledger": call.ledger, "at": call.now()}
     if ledger.created:
@@ -149,7 +149,9 @@ def stored(ledger: Ledger, job: str) -> Stored:
     )
 
 
-def make_plan(job: Job, call: Call, ledger: Ledger, now: int) -> tuple[Plan, Grid | None, Stamp | None]:
+def make_plan(
+    job: Job, call: Call, ledger: Ledger, now: int
+) -> tuple[Plan, Grid | None, Stamp | None]:
     """What this call is to do, whatever its mode."""
     known = stored(ledger, job.name)
     if job.mode == options.PLAIN:
@@ -269,7 +271,9 @@ def _more(plan: Plan, rest: int) -> object:
 def _skip(situation: Situation, plan: Plan) -> int:
     code = 0
     for reason, key, detail in plan.skips:
-        code = skips.skip(situation.job, situation.call, situation.ledger, reason, key, detail) or code
+        code = (
+            skips.skip(situation.job, situation.call, situation.ledger, reason, key, detail) or code
+        )
     return code
 
 

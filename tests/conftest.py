@@ -6,7 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -141,8 +141,7 @@ def until(condition: Callable[[], object], what: str, seconds: float = 20) -> No
 
 
 @pytest.fixture(autouse=True)
-def _real_windows(request: pytest.FixtureRequest) -> Iterator[None]:
+def _real_windows(request: pytest.FixtureRequest) -> None:
     marker = request.node.get_closest_marker("real_windows")
     if marker is not None and sys.platform != "win32":
         pytest.skip(f"on Windows only: {marker.args[0]}")
-    yield

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jobrun import places, policy, process, run, schedule
 from jobrun import job as jobs
+from jobrun import places, policy, process, run, schedule
 from jobrun.by_hand import known_job
 from jobrun.call import Call
 from jobrun.errors import Refused, UsageError
@@ -17,7 +17,9 @@ from jobrun.rows import JobRow
 from jobrun.schedule import Grid
 
 
-def skip(call: Call, name: str, when: str | None, since: str | None, until: str | None, reason: str) -> int:
+def skip(
+    call: Call, name: str, when: str | None, since: str | None, until: str | None, reason: str
+) -> int:
     """Finish windows by hand: one, or the pending and failed ones of a range."""
     if (when is None) == (since is None and until is None):
         raise UsageError(
@@ -28,7 +30,7 @@ def skip(call: Call, name: str, when: str | None, since: str | None, until: str 
         known = run.stored(ledger, name)
         plan = policy.plan_skip(name, grid, known, call.now(), when, since, until, reason)
         if plan.skips:
-            return _tell_skips(call, name, plan)
+            raise _refusal(name, plan)
         if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
             raise _moved(name)
         what = {"job": name, "what": "skipped-by-hand", "windows": plan.count, "reason": reason}
@@ -47,7 +49,9 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         print(policy.key_instant(row.watermark) if row.watermark is not None else "-")
         return 0
     if not reason:
-        raise UsageError("watermark --set needs --reason", 'jobrun watermark JOB --set T --reason "..."')
+        raise UsageError(
+            "watermark --set needs --reason", 'jobrun watermark JOB --set T --reason "..."'
+        )
     with under_lock(call, name) as (ledger, row):
         grid = stored_grid(row)
         known = run.stored(ledger, name)
@@ -87,9 +91,17 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
         ledger.close()
 
 
+def _refusal(name: str, plan: policy.Plan) -> UsageError:
+    """A window that is open or processed can't be skipped: the record would lie."""
+    found = plan.skips[0]
+    return UsageError(f'job "{name}": {found.key} can\'t be skipped: {found.reason}')
+
+
 def stored_grid(row: JobRow) -> Grid:
     if row.schedule is None:
-        raise UsageError(f'job "{row.name}" has no windows: it was called without --every or --cron')
+        raise UsageError(
+            f'job "{row.name}" has no windows: it was called without --every or --cron'
+        )
     return schedule.parse(row.schedule)
 
 
