@@ -1,0 +1,173 @@
+"""What is kept of a command's output: of each stream the first and the last 256 KiB, in a file.
+
+    everything                                       up to 512 KiB
+    head, "[jobrun: N bytes left out]", tail         beyond
+
+The file can be read at any moment, also after kill -9: it grows by appending, and where that would
+be too much a shorter one takes its place by rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+HEAD = 262_144
+TAIL = 262_144
+_MARK = b"\n[jobrun: %d bytes left out]\n"
+_MARK_BEGINS, _MARK_ENDS = _MARK.split(b"%d")
+
+
+class Kept(NamedTuple):
+    data: bytes  # with the mark in its place
+    left_out: int  # bytes; 0 where nothing is missing
+
+
+def read_kept(path: str) -> Kept | None:
+    """None where there was no output, or what was kept is gone by now. Raises OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_LINKS)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        data = file.read()
+    return Kept(data, _left_out(data))
+
+
+def _left_out(data: bytes) -> int:
+    if not data.startswith(_MARK_BEGINS, HEAD):
+        return 0
+    begin = HEAD + len(_MARK_BEGINS)
+    digits = data[begin : begin + 20].partition(_MARK_ENDS)[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+MakeFolder = Callable[[str], object]
+
+
+def make_private_folder(path: str) -> None:
+    os.makedirs(path, 0o700, exist_ok=True)
+
+
+class Keeper:
+    """Writes one such file; it appears with the first byte. Never raises: `problem` says why not.
+
+    `feed` only remembers, and not more than the tail is long; `save` brings the file up to date.
+    """
+
+    def __init__(self, path: str, make_folder: MakeFolder = make_private_folder) -> None:
+        self.problem: str | None = None
+        self._path = path
+        self._make_folder = make_folder
+        self._fd = -1
+        self._total = 0  # bytes fed
+        self._size = 0  # of the file
+        self._tail_at = HEAD  # where the tail begins in the file
+        self._news: list[bytes] = []
+        self._news_size = 0
+        self._skipped = False  # some news was too old to matter before it was saved
+        _remove(path)  # of another ledger that counted its runs from 1
+
+    @property
+    def unsaved(self) -> bool:
+        return bool(self._news)
+
+    def feed(self, data: bytes) -> None:
+        self._total += len(data)
+        if self.problem is None:
+            self._news.append(data)
+            self._news_size += len(data)
+            # Not before the head is in the file: it is what would be skipped.
+            while self._size >= HEAD and self._news_size - len(self._news[0]) >= TAIL:
+                self._news_size -= len(self._news.pop(0))
+                self._skipped = True
+
+    def save(self) -> bytes:
+        """Returns what could not be kept."""
+        if not self._news:
+            return b""
+        data = b"".join(self._news)
+        self._news, self._news_size = [], 0
+        return b"" if self._attempt(self._write, data) else data
+
+    def close(self) -> None:
+        self.save()
+        if self._fd >= 0:
+            if self._size > self._tail_at + TAIL:
+                self._attempt(self._shorten, b"")
+            os.close(self._fd)
+            self._fd = -1
+
+    def read(self) -> Kept | None:
+        return read_kept(self._path)
+
+    def _attempt(self, write: Callable[[bytes], None], data: bytes) -> bool:
+        if self.problem is None:
+            try:
+                write(data)
+            except OSError as error:
+                self.problem = f"{self._path}: {error.strerror or error}"
+        return self.problem is None
+
+    def _write(self, data: bytes) -> None:
+        if self._fd < 0:
+            self._make_folder(os.path.dirname(self._path))
+            self._fd = _create(self._path)
+        if self._skipped or self._size + len(data) > self._tail_at + 2 * TAIL:
+            self._shorten(data)
+        else:
+            self._append(data)
+
+    def _append(self, data: bytes) -> None:
+        write_all(self._fd, data)
+        self._size += len(data)
+
+    def _shorten(self, data: bytes) -> None:
+        """A new file of head, mark and tail, where `data` is what has come since."""
+        if self._size < HEAD:
+            self._append(data[: HEAD - self._size])
+        mark = _MARK % (self._total - HEAD - TAIL)
+        head, tail = os.pread(self._fd, HEAD, 0), self._last(data)
+        path = f"{self._path}.new"
+        fd = _create(path)
+        try:
+            write_all(fd, head + mark + tail)
+            os.replace(path, self._path)
+        except OSError:
+            os.close(fd)
+            _remove(path)
+            raise
+        os.close(self._fd)
+        self._fd, self._size = fd, len(head) + len(mark) + len(tail)
+        self._tail_at, self._skipped = HEAD + len(mark), False
+
+    def _last(self, data: bytes) -> bytes:
+        missing = TAIL - len(data)
+        if missing <= 0:
+            return data[-TAIL:]
+        return os.pread(self._fd, missing, self._size - missing) + data
+
+
+def _create(path: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | _NO_LINKS
+    fd = os.open(path, flags, 0o600)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Made by root for another's ledger: theirs, as the folder is.
+        folder = os.stat(os.path.dirname(path) or ".")
+        if folder.st_uid != 0:
+            os.fchown(fd, folder.st_uid, folder.st_gid)
+    return fd
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,77 @@
+"""The processes that a command consists of, and whether they are still alive.
+
+A pid alone proves nothing: it may belong to a later process. So each run is recorded with its
+*birth*: the boot it belongs to and when its two processes started, as the kernel counts it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from jobrun import tree_group, tree_proc
+
+if TYPE_CHECKING:
+    from jobrun.rows import RunRow
+
+Marker = Mapping[str, str]  # variables that every process of the tree has in its environment
+
+_HAS_PROC = os.path.exists("/proc/self/stat")
+
+
+class Tree(Protocol):
+    def members(self) -> tuple[int, ...]:
+        """Pids of those that are alive; a zombie is not."""
+
+    def send(self, number: int) -> None:
+        """Signal them, whoever can be signalled."""
+
+
+def tree_of(pid: int, marker: Marker, spare: tuple[int, ...] = ()) -> Tree:
+    """The tree of the command `pid`, which leads a process group and is there now.
+
+    Ourselves, pid 1 and those in `spare` are never part of it.
+    """
+    if not _HAS_PROC:
+        return tree_group.GroupTree(pid)
+    return tree_proc.ProcTree(pid, tree_proc.started(pid) or 0, marker, spare)
+
+
+def birth(pid: int) -> str:
+    """Of this process and its child `pid`, as one line for the ledger."""
+    if not _HAS_PROC:
+        return tree_group.birth()
+    own, child = tree_proc.started(os.getpid()), tree_proc.started(pid)
+    return f"{tree_proc.boot()} {own or 0} {child or 0}"
+
+
+def wrapper_alive(run: RunRow) -> bool:
+    """Whether the jobrun that recorded this run, on this host, still lives."""
+    if run.pid is None or run.birth is None:
+        return False
+    if not _HAS_PROC:
+        return tree_group.born(run.pid, run.birth)
+    boot, own, _ = _parts(run.birth)
+    return boot == tree_proc.boot() and tree_proc.alive(run.pid) == own
+
+
+def command_alive(run: RunRow, marker: Marker) -> tuple[int, ...]:
+    """Pids that are left of this run's tree, on this host."""
+    if run.child_pid is None or run.birth is None:
+        return ()
+    if not _HAS_PROC:
+        alive = tree_group.born(run.child_pid, run.birth)
+        return (run.child_pid,) if alive else ()
+    boot, _, start = _parts(run.birth)
+    if boot != tree_proc.boot():
+        return ()
+    return tree_proc.ProcTree(run.child_pid, start, marker).members()
+
+
+def _parts(text: str) -> tuple[str, int, int]:
+    try:
+        boot, own, child = text.split()
+        return boot, int(own), int(child)
+    except ValueError:  # recorded on a system of another kind
+        return "", 0, 0

@@ -1,0 +1,223 @@
+"""The wrapper's loop, from `go` to the end of a command.
+
+One poll over the command's two pipes, the guardian's reports, the signals, and any stream of ours
+that can't take more at the moment. Nothing else blocks, so that no reader, however slow, puts off a
+deadline or a signal.
+
+It is over in the good case when the command itself has ended and its pipes are empty; where a
+process that it left behind holds them, a second later. Once we have sent a signal it is over when
+nothing of the tree is alive, or the ladder is through.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from jobrun import tree_proc
+from jobrun.ended import EXITED, INTERRUPTED, NOT_STARTED, TIMED_OUT, UNKNOWN_PID, Ended
+from jobrun.ladder import Ladder
+from jobrun.output import Output
+from jobrun.poller import Poller
+from jobrun.pump import Pump
+from jobrun.signals import STOPPING, Signals, put_back
+
+if TYPE_CHECKING:
+    from jobrun.process_posix import Child
+
+LINGER = 1.0  # seconds to go on reading after the end
+_SAVE_EVERY = 0.2  # seconds, while there is never a pause
+_NEVER = float("inf")
+
+
+class Vigil:
+    def __init__(
+        self,
+        child: Child,
+        signals: Signals,
+        timeout: float | None,
+        ladder: Ladder,
+        output: Output,
+    ) -> None:
+        self._child = child
+        self._signals = signals
+        self._output = output
+        self._deadline = _NEVER if timeout is None else child.went + timeout
+        self._ladder = ladder
+        self._poller = Poller()
+        self._pumps = [
+            Pump(self._poller, fd, stream)
+            for fd, stream in zip(child.sources, (output.out, output.err), strict=True)
+        ]
+        self._ended = Ended(EXITED)
+        self._stopped_by: int | None = None  # SIGTTIN or SIGTTOU
+        self._status_known = False
+        self._guardian_gone = False
+        self._stop_reading_at = _NEVER
+        self._hurry = False  # what our readers have not taken by now is dropped
+        self._save_at = 0.0
+
+    def keep(self) -> Ended:
+        job_control = {n: self._signals.note(n) for n in (signal.SIGTSTP, signal.SIGCONT)}
+        self._poller.when_readable(self._signals.fd, self._hear_signals)
+        self._poller.when_readable(self._child.report.fd, self._hear_guardian)
+        self._hear_signals()  # one may have come before we were listening
+        try:
+            while not self._is_over():
+                self._turn()
+        finally:
+            for number, old in job_control.items():
+                put_back(number, old)
+        return self._verdict()
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        unsaved = self._output.unsaved
+        happened = self._poller.turn(0.0 if unsaved else self._due() - time.monotonic())
+        now = time.monotonic()
+        # In every pause, so that what is kept can be read; without pauses a few times a second.
+        if unsaved and (not happened or now >= self._save_at):
+            self._output.save()
+            self._save_at = now + _SAVE_EVERY
+        self._watch_clock(now)
+
+    def _due(self) -> float:
+        return min(self._deadline, self._ladder.due, self._stop_reading_at)
+
+    def _watch_clock(self, now: float) -> None:
+        if now >= self._deadline:
+            self._deadline = _NEVER
+            if self._status_known:
+                self._hurry = True
+            else:
+                self._stop(TIMED_OUT, signal.SIGTERM)
+        if now >= self._ladder.due:
+            self._ladder.step(now)
+            if self._ladder.over:
+                self._stop_reading_at = now + LINGER
+        if now >= self._stop_reading_at:
+            self._stop_reading()
+
+    def _is_over(self) -> bool:
+        if self._ladder.begun and not self._ladder.over:
+            return False
+        if not (self._status_known or self._guardian_gone or self._ladder.survivors):
+            return False
+        if self._hurry:
+            return not any(pump.reading for pump in self._pumps)
+        return all(pump.finished for pump in self._pumps)
+
+    def _stop_reading(self) -> None:
+        self._stop_reading_at = _NEVER
+        if self._ladder.begun:
+            self._hurry = True
+        for pump in self._pumps:
+            if pump.held_open() and not self._ladder.begun:
+                self._ended = self._ended._replace(left_open=self._holder(pump.fd))
+            pump.finish()
+
+    def _holder(self, fd: int) -> int:
+        inode = os.fstat(fd).st_ino
+        for candidates in (self._ladder.tree.members, tree_proc.everyone):
+            pid = tree_proc.holder(inode, candidates(), (os.getpid(), self._child.guardian_pid))
+            if pid is not None:
+                return pid
+        return UNKNOWN_PID
+
+    # -- what arrives ----------------------------------------------------------------------------
+
+    def _hear_guardian(self) -> None:
+        for what, *rest in self._child.report.take():
+            if what == b"failed":
+                self._ended = self._ended._replace(error=(int(rest[1]), rest[0].decode()))
+            elif what == b"stopped":
+                self._command_stopped(int(rest[0]))
+            else:
+                self._command_ended(what, int(rest[0]))
+        if self._child.report.ended:
+            self._poller.forget(self._child.report.fd)
+            self._guardian_gone = True
+            if not self._status_known:
+                self._stop(INTERRUPTED, signal.SIGTERM)
+
+    def _command_ended(self, what: bytes, number: int) -> None:
+        self._status_known = True
+        self._ended = self._ended._replace(took=self._elapsed())
+        if what == b"exited":
+            self._ended = self._ended._replace(exit_code=number)
+        else:
+            self._ended = self._ended._replace(signal=number)
+        if self._ladder.begun:
+            self._ladder.hasten()
+        else:
+            self._stop_reading_at = time.monotonic() + LINGER
+
+    def _command_stopped(self, number: int) -> None:
+        if self._child.terminal.lent:
+            if number == signal.SIGTSTP:  # Ctrl-Z went to it alone
+                self._suspend()
+        elif number in (signal.SIGTTIN, signal.SIGTTOU):
+            self._stopped_by = number
+            self._stop(EXITED, signal.SIGTERM)
+
+    def _hear_signals(self) -> None:
+        for number in self._signals.take():
+            if number in STOPPING:
+                self._asked_to_stop(number)
+            elif number == signal.SIGTSTP:
+                self._suspend()
+            elif number == signal.SIGCONT:
+                self._ladder.tree.send(signal.SIGCONT)
+            elif number == signal.SIGCHLD:
+                _collect_orphans()
+
+    def _asked_to_stop(self, number: int) -> None:
+        if self._status_known and not self._ladder.begun:
+            self._hurry, self._stop_reading_at = True, 0.0
+        elif self._signals.times > 1:
+            self._ladder.kill(time.monotonic())
+        else:
+            self._stop(INTERRUPTED, number)
+
+    def _suspend(self) -> None:
+        """Stop the tree, then ourselves; from the next line on we have been continued."""
+        self._child.terminal.take_back()
+        self._ladder.tree.send(signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._child.terminal.lend(self._child.pid)
+        self._ladder.tree.send(signal.SIGCONT)
+
+    def _stop(self, cause: str, number: int) -> None:
+        if not self._ladder.begun:
+            self._ended = self._ended._replace(cause=cause, our_signal=int(number))
+        self._ladder.ask(number, time.monotonic())
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _verdict(self) -> Ended:
+        ended = self._ended._replace(survivors=self._ladder.survivors)
+        if not self._status_known:
+            ended = ended._replace(took=self._elapsed())
+        if ended.error is not None:
+            return ended._replace(cause=NOT_STARTED, exit_code=None)
+        if self._stopped_by is not None:
+            return ended._replace(exit_code=None, signal=self._stopped_by, wants_terminal=True)
+        if self._child.terminal.lent and ended.signal in (signal.SIGINT, signal.SIGQUIT):
+            # It had the terminal, so the Ctrl-C that was meant for both went to it alone.
+            return ended._replace(cause=INTERRUPTED, our_signal=ended.signal)
+        return ended
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._child.went
+
+
+def _collect_orphans() -> None:
+    """As pid 1 of a container we inherit what the command leaves behind."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
