@@ -70,7 +70,7 @@ _SECONDS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
 _MONDAY = 4 * DAY  # 1970-01-05
 
 
-# -- from options to text ------------------------------------------------------------------------
+# -- from options to text --------------------------------------------------------------------------
 
 
 def canonical(every: str | None, cron: str | None, anchor: str | None, tz: str | None) -> str:
@@ -152,7 +152,7 @@ def _anchor_text(every: str, length: int, anchor: str | None) -> str:
     return f" anchor={iso(instant)}"
 
 
-# -- from text to grid ---------------------------------------------------------------------------
+# -- from text to grid -----------------------------------------------------------------------------
 
 
 def parse(text: str) -> Grid:
@@ -259,7 +259,7 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {name if number > 1 else name[:-1]}"
 
 
-# -- the grids -----------------------------------------------------------------------------------
+# -- the grids -------------------------------------------------------------------------------------
 
 
 class Every:
@@ -382,7 +382,7 @@ class Walls:
         return UsageError(f'"{self.text}" has no boundary {where} {iso_z(t)}')
 
 
-# -- the calendar of a zone ----------------------------------------------------------------------
+# -- the calendar of a zone ------------------------------------------------------------------------
 
 
 def local(instant: int, tz: str | None) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from jobrun.errors import UsageError
-from jobrun.instants import DAY, from_iso, iso
+from jobrun.instants import DAY, from_iso, iso, iso_z
 from jobrun.rows import Block
 
 TYPE_CHECKING = False
@@ -82,6 +82,46 @@ def closed_windows(
     for tile in tiles(grid, watermark, now - lag, blocks):
         if isinstance(tile, Window):
             yield tile
+
+
+def merged(grid: Grid, start: int, ready: int, blocks: Iterable[Block]) -> Iterator[Window | Block]:
+    """The same as `tiles`, with one window for each free stretch."""
+    for free_from, free_to, block in stretches(start, ready, blocks):
+        end = closed_end(grid, free_from, free_to, ready)
+        if end > free_from:
+            partial = not (is_boundary(grid, free_from) and is_boundary(grid, end))
+            yield Window(free_from, end, partial, count(grid, free_from, end) or 1)
+        if block is not None:
+            yield block
+
+
+def count_free(
+    grid: Grid, start: int, ready: int, blocks: Iterable[Block], limit: int
+) -> tuple[int | None, int | None]:
+    """How many closed windows from `start` on are not on record, and where the first starts.
+
+    None where they, or the blocks among them, are more than `limit` and counting would be slow.
+    """
+    total, first = 0, None
+    for turn, (free_from, free_to, _) in enumerate(stretches(start, ready, blocks)):
+        free = count(grid, free_from, closed_end(grid, free_from, free_to, ready), limit)
+        if free != 0 and first is None:
+            first = free_from
+        if free is None or turn > limit:
+            return None, first
+        total += free
+    return total, first
+
+
+def check_boundary(grid: Grid, instant: int, option: str, typed: str) -> None:
+    """Raises UsageError that names the boundaries on both sides."""
+    below = grid.floor(instant)
+    if below != instant:
+        raise UsageError(
+            f'{option} "{typed}" is no boundary of "{grid.text}": the nearest are'
+            f" {iso_z(below)} and {iso_z(grid.next(instant))}",
+            f"{option} {iso_z(below)}",
+        )
 
 
 def closed_end(grid: Grid, start: int, until: int | None, ready: int) -> int:

@@ -1,0 +1,299 @@
+"""What a person asks for by hand: a window, again, a range, to be skipped, another watermark.
+
+The watermark stays where it is, but for `plan_watermark`; what is asked for must be windows of the
+grid, closed, with the bounds that are on record where one has run before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from jobrun import consent, rows, windows
+from jobrun.backlog import GAP
+from jobrun.errors import UsageError
+from jobrun.instants import iso_z
+from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
+from jobrun.rows import Block, Gap, Opening, Stored
+from jobrun.windows import Window
+
+if TYPE_CHECKING:
+    from jobrun.job import Job
+    from jobrun.schedule import Grid
+
+
+Event = tuple[str | None, str, str]  # key, kind, detail
+Marked = tuple[tuple[str, int, int], ...]  # key, start, end
+
+# -- one window ------------------------------------------------------------------------------------
+
+
+def plan_window(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
+    """`--window WHEN`: though its turn has not come; key-exists where it is processed."""
+    return _plan_one(job, grid, known, now, "--window", again=False)
+
+
+def plan_rerun(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
+    """`rerun JOB WHEN`: processed or not, with the bounds on record (R41)."""
+    return _plan_one(job, grid, known, now, "WHEN", again=True)
+
+
+def _plan_one(job: Job, grid: Grid, known: Stored, now: int, option: str, again: bool) -> Plan:
+    typed = job.window or ""
+    start = windows.parse_when(typed, grid.zone, now, job.name, option)
+    window, block = _window_at(grid, known, start, option, typed, again)
+    plan = Plan(_opening(job.name, grid, known, now))
+    key = windows.key(job.name, start)
+    if window.end + job.lag > now:
+        return plan._replace(skips=(Skip(rows.NOT_CLOSED, key, {"next": window.end + job.lag}),))
+    if block is not None and block.state == rows.PROCESSED and not again:
+        return plan._replace(skips=(Skip(rows.KEY_EXISTS, key, {}),))
+    return plan._replace(units=(_unit(job.name, known, window, block is not None),))
+
+
+def _opening(name: str, grid: Grid, known: Stored, now: int) -> Opening:
+    opening = consent.begin(name, known.job, now)
+    stored = known.job is not None and known.job.schedule is not None
+    return opening if stored else opening._replace(schedule=grid.text)
+
+
+def _window_at(
+    grid: Grid, known: Stored, start: int, option: str, typed: str, on_record: bool
+) -> tuple[Window, Block | None]:
+    """The window that starts there, and its row. With `on_record` the row's bounds are taken.
+
+    Raises UsageError where no window starts, or where one with other bounds is on record (R5).
+    """
+    mark = known.job.watermark if known.job else None
+    row = next(_rows(known, start, start + 1), None)
+    row_is_it = row is not None and row.start == start
+    if not row_is_it and start != mark:
+        windows.check_boundary(grid, start, option, typed)
+    end = grid.next(start)
+    inside = next(_rows(known, start, end), None)
+    if row_is_it and row is not None and (on_record or row.start != grid.floor(start)):
+        end = row.end
+    elif start == mark and inside is not None and inside.start > start:
+        end = inside.start  # the seam that a scheduled call would run
+    elif inside is not None and (inside.start, inside.end) != (start, end):
+        raise _other_bounds(start, end, inside, option, typed)
+    return _window_of(grid, start, end), row if row_is_it else None
+
+
+def _blocks(known: Stored, start: int, end: int) -> Iterator[Block]:
+    """What is on record and meets [start, end)."""
+    return takewhile(lambda block: block.start < end, known.blocks(start))
+
+
+def _rows(known: Stored, start: int, end: int) -> Iterator[Block]:
+    """The windows among it, not the gaps."""
+    return (block for block in _blocks(known, start, end) if block.state != GAP)
+
+
+def _other_bounds(start: int, end: int, row: Block, option: str, typed: str) -> UsageError:
+    recorded = f"{row.key}, {_span(row.start, row.end)}"
+    return UsageError(
+        f'{option} "{typed}" is {_span(start, end)}; on record is {recorded}',
+        f"jobrun rerun JOB {row.key} runs the one on record",
+    )
+
+
+def _span(start: int, end: int) -> str:
+    return f"{iso_z(start)} to {iso_z(end)}"
+
+
+def _unit(name: str, known: Stored, window: Window, exists: bool) -> Unit:
+    """As on record where it is unfinished; a finished row tells its bounds only."""
+    key = windows.key(name, window.start)
+    for row in known.unfinished:
+        if row.key == key:
+            return Unit(key, row.start, row.end, rows.RERUN, row.partial, row.windows)
+    kind = rows.RERUN if exists else rows.BACKFILL
+    return Unit(key, window.start, window.end, kind, window.partial, window.windows)
+
+
+# -- a range ---------------------------------------------------------------------------------------
+
+
+def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
+    """`backfill JOB --from A --to B`: [A, B), oldest first, below the watermark (R42).
+
+    `--redo` says which finished windows run again: none, failed (dead ones), all. What was skipped
+    or lies in a gap runs in any case. Not capped: it would begin anew at the next call.
+    """
+    start, end = _range(job.name, grid, job.since or "", job.until or "", now, known)
+    mark = known.job.watermark if known.job else None
+    if mark is None or end > mark:
+        done = "nothing is done yet" if mark is None else f"it is done to {iso_z(mark)}"
+        hint = (
+            f"--to {iso_z(mark)}" if mark else f"jobrun run {job.name} --first A does them in order"
+        )
+        raise UsageError(f"--to {job.until} is above what is done: {done}", hint)
+    kept = _NOT_REDONE[job.redo]
+    units: list[Unit] = []
+    skips: list[Skip] = []
+    for tile in windows.tiles(grid, start, end, _inside(known, start, end)):
+        if isinstance(tile, Window):
+            units.append(_unit(job.name, known, tile, False))
+        elif tile.state in kept:
+            skips.append(Skip(rows.KEY_EXISTS, tile.key, {}))
+        else:
+            units.append(_unit(job.name, known, _window_of(grid, tile.start, tile.end), True))
+    count = len(units) + len(skips)
+    plan = Plan(_opening(job.name, grid, known, now), tuple(units), tuple(skips), windows=count)
+    return plan._replace(notes=(_echo(job.name, grid, start, end, count),))
+
+
+# By `--redo`: the states that stay as they are.
+_NOT_REDONE = {"none": (rows.PROCESSED, rows.DEAD), "failed": (rows.PROCESSED,), "all": ()}
+
+
+def _range(
+    name: str, grid: Grid, since: str, until: str, now: int, known: Stored
+) -> tuple[int, int]:
+    """The bounds of a range: boundaries, or the edges of what is on record."""
+    start = windows.parse_when(since, grid.zone, now, name, "--from")
+    end = windows.parse_when(until, grid.zone, now, name, "--to")
+    if start >= end:
+        rule = "a range is half-open: [from, to)"
+        raise UsageError(f"--from {since} --to {until}: {rule}", f"--to {iso_z(grid.next(start))}")
+    for at, option, typed in ((start, "--from", since), (end, "--to", until)):
+        if not _is_edge(known, at):
+            windows.check_boundary(grid, at, option, typed)
+    if grid.count(start, end, COUNTED) is None or (grid.count(start, end) or 0) > COUNTED:
+        rule = f"more than {COUNTED} windows are not done in one go"
+        raise UsageError(f"--from {since} --to {until}: {rule}", "a shorter range")
+    return start, end
+
+
+def _is_edge(known: Stored, at: int) -> bool:
+    """Whether the watermark or a row on record lies there, boundary of this grid or not."""
+    if known.job is not None and at == known.job.watermark:
+        return True
+    return any(at in (row.start, row.end) for row in _rows(known, at - 1, at + 1))
+
+
+def _inside(known: Stored, start: int, end: int) -> Iterator[Block]:
+    """The rows of a range. Raises UsageError where one reaches over its ends."""
+    for row in _rows(known, start, end):
+        if row.start < start or row.end > end:
+            raise UsageError(
+                f"the range {_span(start, end)} cuts {row.key}, {_span(row.start, row.end)}",
+                f"--from {iso_z(min(start, row.start))} --to {iso_z(max(end, row.end))}",
+            )
+        yield row
+
+
+def _window_of(grid: Grid, start: int, end: int) -> Window:
+    partial = not (windows.is_boundary(grid, start) and windows.is_boundary(grid, end))
+    return Window(start, end, partial, windows.count(grid, start, end) or 1)
+
+
+def _echo(name: str, grid: Grid, start: int, end: int, count: int) -> Note:
+    """Half-open ranges are read as closed ones: say where the last window starts."""
+    last = max(start, grid.floor(end - 1))
+    number = f"{count} window{'' if count == 1 else 's'}"
+    text = f"{number}, {_span(start, end)}, the last starts {iso_z(last)}"
+    return note("NOTE", name, "backfill", text, windows=count, window=(start, end))
+
+
+# -- finished by hand ------------------------------------------------------------------------------
+
+
+def plan_skip(
+    name: str,
+    grid: Grid,
+    known: Stored,
+    now: int,
+    when: str | None,
+    since: str | None,
+    until: str | None,
+    reason: str,
+) -> Plan:
+    """`skip JOB WHEN` or `--from A --to B`: failed windows and what is pending become finished.
+
+    `rows` of the plan are to be marked, its opening has a gap for each pending stretch. Raises
+    UsageError for windows that are open or processed: nothing is changed then.
+    """
+    if when is not None:
+        start = windows.parse_when(when, grid.zone, now, name)
+        window, _ = _window_at(grid, known, start, "WHEN", when, True)
+        start, end = window.start, window.end
+    else:
+        start, end = _range(name, grid, since or "", until or "", now, known)
+    _refuse_open(known, start, end, now)
+    marked, gaps = _skippable(grid, known, start, end, now, reason)
+    if when is not None and gaps:  # a single one gets a row, so that its key can be looked up
+        marked, gaps = ((windows.key(name, start), start, end),), ()
+    events: list[Event] = [(key, rows.BY_HAND, f"skipped: {reason}") for key, _, _ in marked]
+    events += [
+        (None, rows.BY_HAND, f"{_span(gap.start, gap.end)} skipped: {reason}") for gap in gaps
+    ]
+    opening = _opening(name, grid, known, now)._replace(gaps=gaps, events=tuple(events))
+    return Plan(opening, rows=marked, windows=len(marked) + sum(gap.windows or 0 for gap in gaps))
+
+
+def _refuse_open(known: Stored, start: int, end: int, now: int) -> None:
+    from jobrun import lastcall
+
+    lag = lastcall.read(known.job.spec if known.job else None).seconds("--lag", 0)
+    if end + lag > now:
+        rule = f"not closed before {iso_z(end + lag)}; an open window can't be skipped"
+        raise UsageError(f"{_span(start, end)}: {rule}", "skip it when it has closed, or pause")
+
+
+def _skippable(
+    grid: Grid, known: Stored, start: int, end: int, now: int, reason: str
+) -> tuple[Marked, tuple[Gap, ...]]:
+    """The rows to be marked and the gaps to be made. Raises UsageError for a processed one."""
+    marked, gaps = [], []
+    for free_from, free_to, block in windows.stretches(start, end, known.blocks(start)):
+        to = end if free_to is None else free_to
+        if free_from < to:
+            number = windows.count(grid, free_from, to, COUNTED)
+            gaps.append(Gap(free_from, to, number, rows.BY_HAND, reason, now))
+        if block is not None and block.state == rows.PROCESSED:
+            hint = f"jobrun rerun JOB {block.key} does it again"
+            raise UsageError(f"{block.key} is processed: there is nothing to skip", hint)
+        if block is not None and block.key and block.state in rows.UNFINISHED:
+            marked.append((block.key, block.start, block.end))
+    return tuple(marked), tuple(gaps)
+
+
+def plan_watermark(
+    name: str, grid: Grid, known: Stored, now: int, to: str, reason: str
+) -> tuple[int, Opening]:
+    """`watermark JOB --set T`: the instant, and what is written with it (R38).
+
+    Going up, what is pending or failed below T is finished by hand, so that the record has no hole.
+    Raises UsageError where T is no boundary or lies after now.
+    """
+    instant = windows.parse_when(to, grid.zone, now, name, "--set")
+    if not _is_edge(known, instant):
+        windows.check_boundary(grid, instant, "--set", to)
+    if instant > now:
+        raise UsageError(
+            f'--set "{to}" is after now, {iso_z(now)}', f"--set {iso_z(grid.floor(now))}"
+        )
+    old = known.job.watermark if known.job else None
+    opening = _opening(name, grid, known, now)
+    event = (None, "watermark-set", f"{iso_z(old) if old else '-'} -> {iso_z(instant)}: {reason}")
+    if old is None or old >= instant:
+        return instant, opening._replace(events=(event,))
+    gaps, ended = _passed_over(grid, known, old, instant, now, reason)
+    return instant, opening._replace(gaps=gaps, ended=ended, events=(event,))
+
+
+def _passed_over(
+    grid: Grid, known: Stored, old: int, new: int, now: int, reason: str
+) -> tuple[tuple[Gap, ...], tuple[tuple[str, str], ...]]:
+    gaps, ended = [], []
+    for start, until, block in windows.stretches(old, new, known.blocks(old)):
+        end = min(new, new if until is None else until)
+        if start < end:
+            number = windows.count(grid, start, end, COUNTED)
+            gaps.append(Gap(start, end, number, rows.BY_HAND, reason, now))
+        if block is not None and block.key and block.state in rows.UNFINISHED:
+            ended.append((block.key, rows.BY_HAND))
+    return tuple(gaps), tuple(ended)

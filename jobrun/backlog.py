@@ -1,0 +1,112 @@
+"""The backlog of a job as a plan sees it, and what of it is given up. Pure.
+
+What `--max-age` and `--catch-up latest` leave out becomes a gap: one row, however many windows. A
+window that was tried is never inside a gap; where it is given up, its own row says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from typing import TYPE_CHECKING, NamedTuple
+
+from jobrun import rows, windows
+from jobrun.instants import iso
+from jobrun.plans import Note, note
+from jobrun.rows import Block, Gap, Stored, WindowRow
+
+if TYPE_CHECKING:
+    from jobrun.job import Job
+    from jobrun.schedule import Grid
+
+GAP = "gap"  # the state of a block that is one
+COUNTED_IN_GAP = 1_000_000  # of cron's windows so many are counted in a gap
+
+
+class Backlog(NamedTuple):
+    """What a plan is made from, once it is settled where it starts."""
+
+    job: Job
+    grid: Grid
+    known: Stored
+    mark: int  # the watermark, after all finished blocks that adjoin it
+    now: int
+    gaps: tuple[Gap, ...] = ()  # given up by this call
+    ended: tuple[str, ...] = ()  # keys of failed windows that it gives up
+
+    @property
+    def ready(self) -> int:
+        """What has ended by then is closed."""
+        return self.now - self.job.lag
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.mark, self.ready
+
+    @property
+    def unfinished(self) -> Iterator[WindowRow]:
+        return (row for row in self.known.unfinished if row.key not in self.ended)
+
+    def blocks(self, since: int) -> Iterator[Block]:
+        """What is on record, and what this call gives up."""
+        given_up = (Block(gap.start, gap.end, GAP, None, None) for gap in self.gaps)
+        later = (block for block in given_up if block.end > since)
+        return merge(self.known.blocks(since), later, key=lambda block: block.start)
+
+
+def give_up_old(backlog: Backlog, oldest: int) -> Backlog:
+    """Gaps over what ended before `oldest`; a window that was tried never ages out."""
+    old = min(oldest - 1, backlog.ready)
+    found = []
+    for start, until, _ in windows.stretches(backlog.mark, old, backlog.blocks(backlog.mark)):
+        end = windows.closed_end(backlog.grid, start, until, old)
+        if end > start:
+            found.append(_gap(backlog, start, end, rows.TOO_OLD))
+    return backlog._replace(gaps=tuple(found))
+
+
+def give_up_all_but_newest(backlog: Backlog) -> Backlog:
+    """Gaps over all but the newest closed window; older failed ones are ended by their own row."""
+    free: list[tuple[int, int]] = []
+    tried: list[str] = []
+    newest: str | None = None
+    for start, until, block in windows.stretches(*backlog.span, backlog.blocks(backlog.mark)):
+        end = windows.closed_end(backlog.grid, start, until, backlog.ready)
+        if end > start:
+            free.append((start, end))
+            newest = None
+        if block is not None and block.end <= backlog.ready:
+            newest = block.key or GAP
+            if block.key and block.state in (rows.FAILED, rows.RUNNING):
+                tried.append(block.key)
+    if free and newest is None:
+        start, end = free.pop()
+        free.append((start, max(start, backlog.grid.floor(end - 1))))
+    gaps = [_gap(backlog, start, end, rows.NOT_LATEST) for start, end in free if start < end]
+    ended = tuple(key for key in tried if key != newest)
+    return backlog._replace(gaps=(*backlog.gaps, *gaps), ended=ended)
+
+
+def _gap(backlog: Backlog, start: int, end: int, reason: str) -> Gap:
+    number = windows.count(backlog.grid, start, end, COUNTED_IN_GAP)
+    return Gap(start, end, number, reason, at=backlog.now)
+
+
+def events_of(backlog: Backlog) -> Iterator[tuple[str | None, str, str]]:
+    for gap in backlog.gaps:
+        number = "many" if gap.windows is None else gap.windows
+        yield None, gap.reason, f"{number} windows, {iso(gap.start)} to {iso(gap.end)}"
+    for key in backlog.ended:
+        yield key, rows.NOT_LATEST, "had failed; a newer window has closed"
+
+
+def notes_of(backlog: Backlog) -> Iterator[Note]:
+    name = backlog.job.name
+    for gap in backlog.gaps:
+        more: dict[str, object] = {"window": (gap.start, gap.end), "windows": gap.windows}
+        if gap.reason == rows.TOO_OLD:
+            yield note("WARNING", name, rows.TOO_OLD, **more)
+        else:  # as asked for by `--catch-up latest`: quiet hides it
+            yield "SKIPPED", {"job": name, "reason": gap.reason, **more}, None
+    for key in backlog.ended:
+        yield note("WARNING", name, rows.NOT_LATEST, f"jobrun rerun {name} {key}", key=key)

@@ -1,0 +1,65 @@
+"""What one call is to do, as values: what to write first, what to run, what to leave and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jobrun.rows import Opening
+
+COUNTED = 10_000  # of cron's windows so many are counted, then it is "10000+"
+
+# A line to be printed: its word, its fields, and a hint on a line of its own.
+Note = tuple[str, Mapping[str, object], str | None]
+
+
+def note(word: str, job: str, what: str, hint: str | None = None, /, **fields: object) -> Note:
+    return word, {"job": job, "what": what, **fields}, hint
+
+
+class Unit(NamedTuple):
+    """One run to be made. Without a key it is a plain one, without bounds no window."""
+
+    key: str | None
+    start: int | None
+    end: int | None
+    kind: str | None
+    partial: bool = False
+    windows: int = 1
+
+
+class Skip(NamedTuple):
+    reason: str  # one of those in rows.py
+    key: str | None
+    fields: Mapping[str, object]  # more for its line
+
+
+class Plan(NamedTuple):
+    """`units` are tried in this order, each after the one before has ended.
+
+    `opening` is to be written before the first, and also without any where `writes` is true.
+    """
+
+    opening: Opening
+    units: tuple[Unit, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    notes: tuple[Note, ...] = ()
+    left: int | None = 0  # closed windows that this call leaves to the next; None: above COUNTED
+    left_from: int | None = None
+    waits: int | None = None  # when the next window closes for us: its end and the lag
+    windows: int = 0  # how many a range by hand means
+    rows: tuple[tuple[str, int, int], ...] = ()  # (key, start, end) to be marked as skipped
+
+    @property
+    def writes(self) -> bool:
+        """Whether the opening says anything new."""
+        new = self.opening
+        texts = new.schedule, new.first, new.watermark
+        lists = new.gaps, new.ended, new.events, self.rows
+        return new.keep_largest_now or any(lists) or any(text is not None for text in texts)
+
+    @property
+    def left_text(self) -> str | None:
+        if self.left is None:
+            return f"{COUNTED}+"
+        return str(self.left) if self.left else None

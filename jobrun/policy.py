@@ -1,0 +1,332 @@
+"""Which windows a call runs, which it leaves and why, given its options, the record, an instant.
+
+Pure: nothing here reads a clock, a file or a ledger. What the ledger holds comes as `Stored`, whose
+callables are drawn on only as far as a plan needs, so a year of backlog costs what one batch costs.
+Windows that a person asks for by hand are planned in `asked.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from jobrun import asked, consent, options, rows, windows
+from jobrun.asked import plan_skip, plan_watermark
+from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_old, notes_of
+from jobrun.instants import HOUR, iso
+from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
+from jobrun.rows import Block, JobRow, Opening, Stored, WindowRow
+from jobrun.windows import Window
+
+if TYPE_CHECKING:
+    from jobrun.job import Job
+    from jobrun.schedule import Grid
+
+__all__ = [
+    "Plan",
+    "Skip",
+    "Unit",
+    "plan",
+    "plan_call",
+    "plan_skip",
+    "plan_watermark",
+    "retry_delay",
+    "single",
+    "skipped",
+]
+
+
+def plan_call(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
+    """The plan of a call that has windows, whatever asks for them."""
+    by_mode: dict[str, Callable[[Job, Grid, Stored, int], Plan]] = {
+        options.WINDOWS: plan,
+        options.BY_HAND: asked.plan_window,
+        options.RERUN: asked.plan_rerun,
+        options.BACKFILL: asked.plan_range,
+    }
+    return by_mode[job.mode](job, grid, known, now)
+
+
+def single(name: str, known: Stored, now: int, unit: Unit) -> Plan:
+    """One unit that is no window."""
+    return Plan(consent.begin(name, known.job, now), (unit,))
+
+
+def skipped(name: str, known: Stored, now: int, reason: str, key: str | None) -> Plan:
+    """Nothing but a skip."""
+    return Plan(consent.begin(name, known.job, now), skips=(Skip(reason, key, {}),))
+
+
+def retry_delay(base: int, attempts: int, length: int) -> int:
+    """Seconds from the start of a failed attempt, the nth, to the next (R24).
+
+    Doubled with each one, at most the window's own length and at most an hour.
+    """
+    return min(base << min(max(attempts, 1) - 1, 32), length, HOUR)
+
+
+# -- the windows whose turn it is ------------------------------------------------------------------
+
+
+def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
+    """What a scheduled call does: the windows that have closed and are not done, oldest first.
+
+    Raises Refused (75) on a clock that can't be right, ConfigError (78) on a schedule that wants
+    consent, UsageError (2) on a `--first` that is no boundary.
+    """
+    row = known.job
+    opening = consent.begin(job.name, row, now, job.accept_clock)
+    if row is not None and _is_paused(row, now):
+        fields: dict[str, object] = {"until": row.paused_until, "why": row.paused_reason}
+        return Plan(opening, skips=(Skip(rows.PAUSED, None, fields),))
+    if row is None or row.watermark is None:
+        return _plan_first(job, grid, known, now, opening)
+    if row.watermark > now and not _is_future_first(job, grid, row, now):
+        consent.refuse_far_behind(job.name, grid, row.watermark, now)
+        behind: dict[str, object] = {"watermark": row.watermark, "now": now}
+        return Plan(opening, skips=(Skip(rows.CLOCK_BEHIND, None, behind),))
+    opening, notes = _compare(job, grid, known, row, row.watermark, opening)
+    backlog = Backlog(job, grid, known, _settled(row.watermark, known), now)
+    return _plan_backlog(backlog, opening, notes)
+
+
+def _is_paused(row: JobRow, now: int) -> bool:
+    return row.paused_at is not None and (row.paused_until is None or now < row.paused_until)
+
+
+def _is_future_first(job: Job, grid: Grid, row: JobRow, now: int) -> bool:
+    """Whether the watermark is ahead of the clock because `--first` asked for it."""
+    if row.first in (None, "latest", "none"):
+        return False
+    typed = (row.first or "").split("\n")[0]
+    return windows.parse_when(typed, grid.zone, now, job.name, "--first") == row.watermark
+
+
+def _settled(mark: int, known: Stored) -> int:
+    """The watermark as the next writing transaction will find it: past finished blocks (T17)."""
+    for block in known.blocks(mark):
+        if block.start > mark or block.state in rows.UNFINISHED:
+            break
+        mark = max(mark, block.end)
+    return mark
+
+
+# -- the first call, and what has changed since the last -------------------------------------------
+
+
+def _plan_first(job: Job, grid: Grid, known: Stored, now: int, opening: Opening) -> Plan:
+    first = job.first or "latest"
+    mark = _first_mark(job, grid, first, now)
+    opening = opening._replace(schedule=grid.text, first=first, watermark=mark)
+    told = note("NOTE", job.name, "first-run", first=first, days=grid.zone)
+    backlog = Backlog(job, grid, known, _settled(mark, known), now)
+    return _plan_backlog(backlog, opening, (told,))
+
+
+def _first_mark(job: Job, grid: Grid, first: str, now: int) -> int:
+    """R32, R33: where a job without a watermark begins."""
+    newest_end = grid.floor(now - job.lag)
+    if first == "none":
+        return newest_end
+    if first == "latest":
+        return grid.floor(newest_end - 1)
+    mark = windows.parse_when(first, grid.zone, now, job.name, "--first")
+    windows.check_boundary(grid, mark, "--first", first)
+    return mark
+
+
+def _compare(
+    job: Job, grid: Grid, known: Stored, row: JobRow, mark: int, opening: Opening
+) -> tuple[Opening, tuple[Note, ...]]:
+    """What this call says otherwise than the record: the schedule, its boundaries, `--first`."""
+    notes: list[Note] = []
+    events = list(opening.events)
+    if consent.is_new_schedule(job, grid, known, row, mark, opening.now):
+        opening = opening._replace(schedule=grid.text)
+        if row.schedule is not None:
+            events.append((None, "schedule-changed", f"{row.schedule} -> {grid.text}"))
+            notes.append(
+                note("NOTE", job.name, "schedule-changed", was=row.schedule, now_is=grid.text)
+            )
+    elif row.next is not None and grid.next(mark) != row.next:
+        moved = {"was": iso(row.next), "now_is": iso(grid.next(mark))}
+        events.append((None, "boundaries-moved", f"{moved['was']} -> {moved['now_is']}"))
+        hint = "an update of croniter or of the zone database; the new boundaries are used"
+        notes.append(note("WARNING", job.name, "boundaries-moved", hint, **moved))
+    if job.first is not None and job.first not in (row.first or "latest").split("\n"):
+        # The texts that were asked for and ignored are kept with the first: each is told once.
+        opening = opening._replace(first=f"{row.first or 'latest'}\n{job.first}")
+        events.append((None, "first-ignored", job.first))
+        notes.append(_first_ignored(job, job.first, mark))
+    settled = _settled(mark, known)
+    if settled != mark:
+        events.append((None, "watermark-settled", f"{iso(mark)} -> {iso(settled)}"))
+    return opening._replace(events=tuple(events)), tuple(notes)
+
+
+def _first_ignored(job: Job, asked_for: str, mark: int) -> Note:
+    hint = (
+        f"older windows: jobrun backfill {job.name} --from {asked_for} --to {iso(mark)}; to leave"
+        f' some out: jobrun skip {job.name} --from A --to B --reason "..."'
+    )
+    return note("NOTE", job.name, "first-ignored", hint, asked=asked_for, watermark=mark)
+
+
+# -- the batch -------------------------------------------------------------------------------------
+
+
+class _Drawn(NamedTuple):
+    units: tuple[Unit, ...]
+    hurdles: tuple[Skip, ...]  # what stands in the way of others
+    reached: int  # from there on nothing new was drawn
+
+
+def _plan_backlog(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -> Plan:
+    if opening.keep_largest_now:
+        return _plan_doubted(backlog, opening, notes)
+    if backlog.job.max_age is not None:
+        backlog = give_up_old(backlog, backlog.now - backlog.job.max_age)
+    if backlog.job.catch_up == "latest":
+        backlog = give_up_all_but_newest(backlog)
+    opening = opening._replace(
+        gaps=backlog.gaps,
+        ended=tuple((key, rows.NOT_LATEST) for key in backlog.ended),
+        events=(*opening.events, *events_of(backlog)),
+    )
+    plan = Plan(opening, notes=(*notes, *notes_of(backlog)))
+    return _fill(plan, backlog, _draw(backlog, _tiles(backlog), backlog.job.max_windows))
+
+
+def _plan_doubted(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -> Plan:
+    """R40: on a clock that is not believed yet, the oldest window at the most, and no gap.
+
+    The oldest and not the newest, whatever `--catch-up` says: if the clock is wrong, the newest is
+    a window of the future, and being on record it would never run when its time has come.
+    """
+    row, now = backlog.known.job, backlog.now
+    seen = row.largest_now if row else now
+    hint = "--accept-clock once if it is right; a call 10 minutes from now will believe it too"
+    warning = note("WARNING", backlog.job.name, "clock", hint, now=now, since=seen)
+    plan = Plan(opening, notes=(*notes, warning))
+    drawn = _draw(
+        backlog, windows.tiles(backlog.grid, *backlog.span, backlog.blocks(backlog.mark)), 1
+    )
+    for unit in drawn.units:
+        if unit.kind == rows.NEW and _is_too_old(backlog, unit.end or now):
+            too_old = Skip(rows.TOO_OLD, unit.key, {"window": (unit.start, unit.end)})
+            return plan._replace(skips=(too_old,))
+    return _fill(plan, backlog, drawn)
+
+
+def _is_too_old(backlog: Backlog, end: int) -> bool:
+    return backlog.job.max_age is not None and end < backlog.now - backlog.job.max_age
+
+
+def _tiles(backlog: Backlog) -> Iterator[Window | Block]:
+    cut = windows.merged if backlog.job.catch_up == "merge" else windows.tiles
+    return cut(backlog.grid, *backlog.span, backlog.blocks(backlog.mark))
+
+
+def _draw(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) -> _Drawn:
+    if backlog.job.on_failure == "continue":
+        return _draw_holes_first(backlog, tiles, cap)
+    return _draw_in_order(backlog, tiles, cap)
+
+
+def _draw_in_order(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) -> _Drawn:
+    """R21, R24: up to the first one that can't run now."""
+    units: list[Unit] = []
+    hurdles: tuple[Skip, ...] = ()
+    reached = backlog.mark
+    for tile in tiles:
+        step = _step(backlog, tile)
+        if isinstance(step, Skip):
+            hurdles = (step,)
+            break
+        if step is not None and len(units) == cap:
+            break
+        if step is not None:
+            units.append(step)
+            reached = tile.end
+    # Below the watermark only a backfill leaves failed ones: tried again, in nobody's way.
+    below = (row for row in backlog.unfinished if _end(row) <= backlog.mark)
+    tried_again = [_retry(row) for row in below if _hurdle(backlog, row) is None]
+    return _Drawn((*units, *tried_again)[:cap], hurdles, reached)
+
+
+def _draw_holes_first(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) -> _Drawn:
+    """R25: holes with at most half the cap, rounded up, then new windows."""
+    hurdles = [(row, _hurdle(backlog, row)) for row in backlog.unfinished]
+    holes = [_retry(row) for row, hurdle in hurdles if hurdle is None][: (cap + 1) // 2]
+    free = (tile for tile in tiles if isinstance(tile, Window))
+    new = [_new(backlog.job.name, window) for window in islice(free, cap)]
+    if cap == 1 and holes and new and _ended_on(backlog, holes[0]):
+        holes = []
+    units = (*holes, *new[: cap - len(holes)])
+    reached = max([backlog.mark, *(unit.end or 0 for unit in units if unit.kind == rows.NEW)])
+    return _Drawn(units, tuple(hurdle for _, hurdle in hurdles if hurdle), reached)
+
+
+def _ended_on(backlog: Backlog, hole: Unit) -> bool:
+    """Whether the last call did this one: with a cap of 1 no other would ever have its turn."""
+    job = backlog.known.job
+    changed = (row.changed_at for row in backlog.unfinished if row.key == hole.key)
+    return job is not None and any(at >= job.last_seen for at in changed)
+
+
+def _step(backlog: Backlog, tile: Window | Block) -> Unit | Skip | None:
+    """What is to be done about a tile: run it, stop there, or nothing because it is finished."""
+    if isinstance(tile, Window):
+        return _new(backlog.job.name, tile)
+    for row in backlog.unfinished:
+        if row.key == tile.key:
+            return _hurdle(backlog, row) or _retry(row)
+    return None
+
+
+def _new(name: str, window: Window) -> Unit:
+    key = windows.key(name, window.start)
+    return Unit(key, window.start, window.end, rows.NEW, window.partial, window.windows)
+
+
+def _retry(row: WindowRow) -> Unit:
+    """With the bounds of its first attempt, whatever the schedule says by now (R5)."""
+    return Unit(row.key, row.start, row.end, rows.RETRY, row.partial, row.windows)
+
+
+def _hurdle(backlog: Backlog, row: WindowRow) -> Skip | None:
+    """Why an unfinished row can't run now. Running ones are those of a dead holder: at once."""
+    if row.state == rows.HELD:
+        return Skip(rows.WINDOW_HELD, row.key, {})
+    if row.next_attempt_at is not None and row.next_attempt_at > backlog.now:
+        return Skip(rows.RETRY_LATER, row.key, {"next": row.next_attempt_at})
+    if _end(row) > backlog.ready:  # the lag has grown
+        return Skip(rows.NO_CLOSED_WINDOW, None, {"next": _end(row) + backlog.job.lag})
+    return None
+
+
+def _end(row: WindowRow) -> int:
+    assert row.end is not None  # Stored.unfinished are windows
+    return row.end
+
+
+def _fill(plan: Plan, backlog: Backlog, drawn: _Drawn) -> Plan:
+    """The plan with what was drawn, what is left, and when there will be more."""
+    waits = backlog.grid.next(max(backlog.ready, backlog.mark)) + backlog.job.lag
+    if not drawn.units:
+        idle = Skip(rows.NO_CLOSED_WINDOW, None, {"next": waits})
+        return plan._replace(skips=(drawn.hurdles or (idle,))[:1], waits=waits)
+    blocks = backlog.blocks(drawn.reached)
+    left, start = windows.count_free(backlog.grid, drawn.reached, backlog.ready, blocks, COUNTED)
+    planned = {unit.key for unit in drawn.units}
+    others = [
+        row for row in backlog.unfinished if row.key not in planned and not _hurdle(backlog, row)
+    ]
+    starts = [at for at in (start, *(row.start for row in others)) if at is not None]
+    return plan._replace(
+        units=drawn.units,
+        left=None if left is None else left + len(others),
+        left_from=min(starts, default=None),
+        waits=waits,
+    )
