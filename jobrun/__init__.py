@@ -10,7 +10,7 @@ __all__ = ["__version__", "done"]
 
 
 def __getattr__(name: str) -> object:
-    # `import jobrun` stands in front of every call; `done` is for commands, and loads when asked for.
+    # `import jobrun` stands in front of every call; `done` is for commands alone.
     if name == "done":
         from jobrun.mark import done
 

@@ -40,7 +40,8 @@ from jobrun.rows import (
     Opening,
     Result,
 )
-from jobrun.sqlite_file import SqliteFile, connect
+from jobrun.sqlite_database import Database
+from jobrun.sqlite_file import connect
 from jobrun.sqlite_skip import record_skip
 
 _MAKE_JOB = """
@@ -86,13 +87,13 @@ def open_ledger(
 
     `create`, `network` and the errors: see sqlite_file.connect.
     """
-    file, created = connect(path, create, network)
-    return SqliteLedger(file, created, caller)
+    database, created = connect(path, create, network)
+    return SqliteLedger(database, created, caller)
 
 
 class SqliteLedger(SqliteReads):
-    def __init__(self, file: SqliteFile, created: bool, caller: Caller | None) -> None:
-        super().__init__(file, created)
+    def __init__(self, database: Database, created: bool, caller: Caller | None) -> None:
+        super().__init__(database, created)
         self._caller = caller
 
     def open(
@@ -105,12 +106,12 @@ class SqliteLedger(SqliteReads):
     def finish(
         self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None
     ) -> Finished:
-        with self._file.writing(lost=NotRecorded):
+        with self._database.writing(lost=NotRecorded):
             if not self._is_holder(result):
                 return self._fence(result)
             self._end_run(result, result.outcome)
-            end_window(self._file, result)
-            watermark = advance(self._file, result.job, next_boundary)
+            end_window(self._database, result)
+            watermark = advance(self._database, result.job, next_boundary)
             paused = self._is_paused(result.job, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
             state, marked = self._window_state(result)
@@ -124,7 +125,7 @@ class SqliteLedger(SqliteReads):
     ) -> Opened | None:
         def write(token: int) -> None:
             for row in rows:
-                skip_window(self._file, opening.job, token, row, opening.now)
+                skip_window(self._database, opening.job, token, row, opening.now)
 
         return self._under_token(opening, next_boundary, write)
 
@@ -132,29 +133,29 @@ class SqliteLedger(SqliteReads):
         self, opening: Opening, to: int, next_boundary: NextBoundary
     ) -> Opened | None:
         def write(_: int) -> None:
-            put_watermark(self._file, opening.job, to, opening.now)
+            put_watermark(self._database, opening.job, to, opening.now)
 
         return self._under_token(opening, next_boundary, write)
 
     def forget(self, job: str) -> None:
-        with self._file.writing():
+        with self._database.writing():
             # A later job of this name goes on counting: no token is ever given twice.
-            self._file.change(
+            self._database.change(
                 "UPDATE jobrun_meta SET token_floor = max(token_floor, coalesce("
                 "(SELECT token FROM jobrun_job WHERE name = ?), 0))",
                 (job,),
             )
             for table in _TABLES:
-                self._file.change(f"DELETE FROM {table} WHERE job = ?", (job,))
-            self._file.change("DELETE FROM jobrun_job WHERE name = ?", (job,))
+                self._database.change(f"DELETE FROM {table} WHERE job = ?", (job,))
+            self._database.change("DELETE FROM jobrun_job WHERE name = ?", (job,))
 
     def skip(self, job: str, reason: str, key: str | None, detail: str | None, at: int) -> bool:
-        return record_skip(self._file, job, reason, key, detail, at)
+        return record_skip(self._database, job, reason, key, detail, at)
 
     def problems(self) -> list[str]:
         from jobrun.ledger_sqlite_care import problems
 
-        return problems(self._file)
+        return problems(self._database)
 
     # -- the beginning of a call ------------------------------------------------------------------
 
@@ -168,29 +169,29 @@ class SqliteLedger(SqliteReads):
 
         None if another holder has been since planning read.
         """
-        with self._file.writing() as transaction:
+        with self._database.writing() as transaction:
             token = self._take_token(opening)
             if token is None:
                 transaction.roll_back()
                 return None
             self._write_opening(opening)
             claimed = write(token)
-            watermark = advance(self._file, opening.job, next_boundary)
+            watermark = advance(self._database, opening.job, next_boundary)
         return Opened(token, watermark, claimed)
 
     def _write_opening(self, opening: Opening) -> None:
         for run_id in opening.lost:
             self._lose(opening, run_id)
         for gap in opening.gaps:
-            add_gap(self._file, opening.job, gap._replace(at=gap.at or opening.now))
+            add_gap(self._database, opening.job, gap._replace(at=gap.at or opening.now))
         for given_up, reason in opening.ended:
-            give_up_window(self._file, opening.job, given_up, reason, opening.now)
+            give_up_window(self._database, opening.job, given_up, reason, opening.now)
         for key, kind, detail in opening.events:
             self._add_event(opening, key, kind, detail)
 
     def _take_token(self, opening: Opening) -> int | None:
         now = iso(opening.now)
-        is_new = self._file.change(_MAKE_JOB, {"job": opening.job, "now": now}) == 1
+        is_new = self._database.change(_MAKE_JOB, {"job": opening.job, "now": now}) == 1
         values: dict[str, object] = {
             **opening._asdict(),
             "now": now,
@@ -199,26 +200,26 @@ class SqliteLedger(SqliteReads):
             "believed": not opening.keep_largest_now,
             "is_new": is_new and opening.token == 0,
         }
-        if self._file.change(_TAKE_TOKEN, values) != 1:
+        if self._database.change(_TAKE_TOKEN, values) != 1:
             return None
         return int(
-            self._file.rows("SELECT token FROM jobrun_job WHERE name = ?", (opening.job,))[0][0]
+            self._database.rows("SELECT token FROM jobrun_job WHERE name = ?", (opening.job,))[0][0]
         )
 
     def _lose(self, opening: Opening, run_id: int) -> None:
         """Nobody saw it end: no end is made up, and its window is due at once."""
-        lost = self._file.change(
+        lost = self._database.change(
             "UPDATE jobrun_run SET outcome = ? WHERE id = ? AND job = ? AND outcome IS NULL",
             (LOST, run_id, opening.job),
         )
         if not lost:
             return
-        ((key,),) = self._file.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
-        lose_window(self._file, opening.job, key, opening.now)
+        ((key,),) = self._database.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
+        lose_window(self._database, opening.job, key, opening.now)
         self._add_event(opening, key, LOST, f"run={run_id}")
 
     def _add_event(self, opening: Opening, key: str | None, kind: str, detail: str | None) -> None:
-        self._file.insert(
+        self._database.insert(
             "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES (?, ?, ?, ?, ?)",
             (iso(opening.now), opening.job, key, kind, detail),
         )
@@ -228,7 +229,7 @@ class SqliteLedger(SqliteReads):
     def _claim(self, job: str, token: int, claim: Claim | None) -> Claimed | None:
         if claim is None:
             return None
-        attempt = 1 if claim.key is None else claim_window(self._file, job, token, claim)
+        attempt = 1 if claim.key is None else claim_window(self._database, job, token, claim)
         caller = self._caller
         assert caller is not None, "open_ledger() without a caller can't claim"
         run: dict[str, object] = {
@@ -239,7 +240,7 @@ class SqliteLedger(SqliteReads):
             "attempt": attempt,
             "token": token,
         }
-        run_id = self._file.insert(_START_RUN, run)
+        run_id = self._database.insert(_START_RUN, run)
         return Claimed(run_id, attempt)
 
     # -- finishing --------------------------------------------------------------------------------
@@ -247,23 +248,25 @@ class SqliteLedger(SqliteReads):
     def _is_holder(self, result: Result) -> bool:
         remember = "UPDATE jobrun_job SET told = ?, told_at = ? WHERE name = ? AND token = ?"
         values = (result.told, text(result.told_at), result.job, result.token)
-        return self._file.change(remember, values) == 1
+        return self._database.change(remember, values) == 1
 
     def _fence(self, result: Result) -> Finished:
         self._end_run(result, FENCED)
-        found = self._file.rows("SELECT watermark FROM jobrun_job WHERE name = ?", (result.job,))
+        found = self._database.rows(
+            "SELECT watermark FROM jobrun_job WHERE name = ?", (result.job,)
+        )
         watermark = from_iso(found[0][0]) if found and found[0][0] else None
         state, marked = self._window_state(result)
         return Finished(FENCED, state, watermark, False, None, marked)
 
     def _end_run(self, result: Result, outcome: str) -> None:
         values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
-        self._file.change(_END_RUN, values)
+        self._database.change(_END_RUN, values)
 
     def _window_state(self, result: Result) -> tuple[str | None, bool]:
         """The window's state, and whether this run's command marked it itself."""
         window = "SELECT state, reason, token FROM jobrun_window WHERE job = ? AND key = ?"
-        for state, reason, token in self._file.rows(window, (result.job, result.key)):
+        for state, reason, token in self._database.rows(window, (result.job, result.key)):
             return state, reason == MARKED and token == result.token
         return None, False
 
@@ -272,4 +275,4 @@ class SqliteLedger(SqliteReads):
             "SELECT 1 FROM jobrun_job WHERE name = ? AND paused_at IS NOT NULL"
             " AND (paused_until IS NULL OR paused_until > ?)"
         )
-        return bool(self._file.rows(paused, (job, iso(now))))
+        return bool(self._database.rows(paused, (job, iso(now))))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from jobrun.errors import LedgerError
 from jobrun.instants import iso
 from jobrun.ledger_sqlite_windows import finished_prefix
-from jobrun.sqlite_file import SqliteFile
+from jobrun.sqlite_database import Database
 
 _OVERLAPS = """
 SELECT job, start, before FROM (
@@ -32,38 +32,38 @@ SELECT w.job, w.key, w.token, j.token FROM jobrun_window AS w JOIN jobrun_job AS
 """
 
 
-def problems(file: SqliteFile) -> list[str]:
-    damage = list(_damage(file))
+def problems(database: Database) -> list[str]:
+    damage = list(_damage(database))
     # What a damaged file says about its rows is not worth a line.
-    return damage or [*_references(file), *_watermarks(file), *_impossible(file)]
+    return damage or [*_references(database), *_watermarks(database), *_impossible(database)]
 
 
-def _damage(file: SqliteFile) -> Iterator[str]:
+def _damage(database: Database) -> Iterator[str]:
     try:
-        for (line,) in file.rows("PRAGMA integrity_check"):
+        for (line,) in database.rows("PRAGMA integrity_check"):
             if line != "ok":
                 yield f"damaged: {line}"
     except LedgerError as error:
         yield error.message
 
 
-def _references(file: SqliteFile) -> Iterator[str]:
-    for table, row, parent, _ in file.rows("PRAGMA foreign_key_check"):
+def _references(database: Database) -> Iterator[str]:
+    for table, row, parent, _ in database.rows("PRAGMA foreign_key_check"):
         if table.startswith("jobrun_"):
             yield f"{table}: row {row} refers to a row of {parent} that is missing"
 
 
-def _watermarks(file: SqliteFile) -> Iterator[str]:
-    for name, stored in file.rows("SELECT name, watermark FROM jobrun_job ORDER BY name"):
-        reached = finished_prefix(file, name)
+def _watermarks(database: Database) -> Iterator[str]:
+    for name, stored in database.rows("SELECT name, watermark FROM jobrun_job ORDER BY name"):
+        reached = finished_prefix(database, name)
         if reached is not None and iso(reached) != stored:
             yield f"{name}: the watermark is {stored}, by the rows it is {iso(reached)}"
 
 
-def _impossible(file: SqliteFile) -> Iterator[str]:
-    for job, start, before in file.rows(_OVERLAPS):
+def _impossible(database: Database) -> Iterator[str]:
+    for job, start, before in database.rows(_OVERLAPS):
         yield f"{job}: a window or gap begins at {start}, before the one below it ends at {before}"
-    for _, key in file.rows(_RUNNING_BY_NOBODY):
+    for _, key in database.rows(_RUNNING_BY_NOBODY):
         yield f"{key}: running, but no run of it is open"
-    for _, key, token, newest in file.rows(_STRANGE_TOKENS):
+    for _, key, token, newest in database.rows(_STRANGE_TOKENS):
         yield f"{key}: token {token} was never given, the newest of its job is {newest}"

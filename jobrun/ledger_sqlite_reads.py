@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from jobrun.instants import from_iso, iso
 from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, WindowRow
-from jobrun.sqlite_file import SqliteFile
+from jobrun.sqlite_database import Database, is_shared
 
 Row = TypeVar("Row", bound=NamedTuple)
 
@@ -73,13 +73,13 @@ SELECT {columns} FROM jobrun_gap
 class SqliteReads:
     """What can be read; SqliteLedger adds what can be written."""
 
-    def __init__(self, file: SqliteFile, created: bool) -> None:
-        self._file = file
+    def __init__(self, database: Database, created: bool) -> None:
+        self._database = database
         self._created = created
 
     @property
     def address(self) -> str:
-        return self._file.path
+        return self._database.path
 
     @property
     def created(self) -> bool:
@@ -87,7 +87,7 @@ class SqliteReads:
 
     @property
     def shared(self) -> bool:
-        return self._file.shared
+        return is_shared(self._database)
 
     def job(self, name: str) -> JobRow | None:
         return _one(self._select(JobRow, "jobrun_job WHERE name = :name", name=name))
@@ -116,7 +116,7 @@ class SqliteReads:
 
     def count_blocks(self, job: str, since: int, until: int) -> int:
         within = {"job": job, "since": iso(since), "until": iso(until)}
-        return int(self._file.rows(_COUNT_BLOCKS, within)[0][0])
+        return int(self._database.rows(_COUNT_BLOCKS, within)[0][0])
 
     def open_runs(self, job: str) -> list[RunRow]:
         return self._runs("r.job = :job AND r.outcome IS NULL", "r.id", -1, job=job)
@@ -168,11 +168,11 @@ class SqliteReads:
     def usual(self, job: str) -> float | None:
         latest = "SELECT took, outcome FROM jobrun_run WHERE job = ? ORDER BY id DESC LIMIT ?"
         successful = f"SELECT took FROM ({latest}) WHERE outcome = 'succeeded' LIMIT 21"
-        took = sorted(row[0] for row in self._file.rows(successful, (job, _LATEST_RUNS)))
+        took = sorted(row[0] for row in self._database.rows(successful, (job, _LATEST_RUNS)))
         return took[len(took) // 2] if took else None
 
     def close(self) -> None:
-        self._file.close()
+        self._database.close()
 
     def _runs(self, where: str, order: str, limit: int, **values: object) -> list[RunRow]:
         columns = ", ".join(
@@ -195,7 +195,7 @@ class SqliteReads:
             kind._make(
                 None if value is None else to(value) for to, value in zip(convert, row, strict=True)
             )
-            for row in self._file.rows(sql, values)
+            for row in self._database.rows(sql, values)
         ]
 
 

@@ -22,7 +22,7 @@ from jobrun.rows import (
     Gap,
     Result,
 )
-from jobrun.sqlite_file import SqliteFile
+from jobrun.sqlite_database import Database
 
 # A window that was processed stays so while it is run again: its run row says that it runs. Bounds
 # are kept for good, unless the row is void.
@@ -103,10 +103,10 @@ UPDATE jobrun_job
 """
 
 
-def claim_window(file: SqliteFile, job: str, token: int, claim: Claim) -> int:
+def claim_window(database: Database, job: str, token: int, claim: Claim) -> int:
     """Its attempt number."""
     if claim.start is not None and claim.end is not None:
-        _open_gaps(file, job, claim.start, claim.end, claim.windows)
+        _open_gaps(database, job, claim.start, claim.end, claim.windows)
     values = {
         "job": job,
         "key": claim.key,
@@ -117,12 +117,12 @@ def claim_window(file: SqliteFile, job: str, token: int, claim: Claim) -> int:
         "token": token,
         "now": iso(claim.started),
     }
-    file.change(_CLAIM, values)
+    database.change(_CLAIM, values)
     attempts = "SELECT attempts FROM jobrun_window WHERE job = ? AND key = ?"
-    return int(file.rows(attempts, (job, claim.key))[0][0])
+    return int(database.rows(attempts, (job, claim.key))[0][0])
 
 
-def end_window(file: SqliteFile, result: Result) -> None:
+def end_window(database: Database, result: Result) -> None:
     succeeded = result.outcome == SUCCEEDED
     values = {
         "job": result.job,
@@ -134,17 +134,17 @@ def end_window(file: SqliteFile, result: Result) -> None:
         "next_attempt_at": None if succeeded else text(result.next_attempt_at),
         "now": iso(result.ended),
     }
-    file.change(_END_WINDOW, values)
+    database.change(_END_WINDOW, values)
 
 
-def lose_window(file: SqliteFile, job: str, key: str | None, now: int) -> None:
+def lose_window(database: Database, job: str, key: str | None, now: int) -> None:
     """Its run is lost: it is due at once."""
-    file.change(_LOSE_WINDOW, {"job": job, "key": key, "now": iso(now)})
+    database.change(_LOSE_WINDOW, {"job": job, "key": key, "now": iso(now)})
 
 
-def give_up_window(file: SqliteFile, job: str, key: str, reason: str, now: int) -> None:
+def give_up_window(database: Database, job: str, key: str, reason: str, now: int) -> None:
     """A failed window that will not be tried again."""
-    file.change(
+    database.change(
         "UPDATE jobrun_window SET state = ?, reason = ?, next_attempt_at = NULL, changed_at = ?"
         " WHERE job = ? AND key = ? AND state = ?",
         (SKIPPED, reason, iso(now), job, key, FAILED),
@@ -152,49 +152,49 @@ def give_up_window(file: SqliteFile, job: str, key: str, reason: str, now: int) 
 
 
 def skip_window(
-    file: SqliteFile, job: str, token: int, row: tuple[str, int, int], now: int
+    database: Database, job: str, token: int, row: tuple[str, int, int], now: int
 ) -> None:
     key, start, end = row
-    _open_gaps(file, job, start, end, 1)
+    _open_gaps(database, job, start, end, 1)
     values = {"job": job, "key": key, "start": iso(start), "end": iso(end), "token": token}
-    file.change(_SKIP_WINDOW, {**values, "reason": BY_HAND, "now": iso(now)})
+    database.change(_SKIP_WINDOW, {**values, "reason": BY_HAND, "now": iso(now)})
 
 
-def add_gap(file: SqliteFile, job: str, gap: Gap) -> None:
+def add_gap(database: Database, job: str, gap: Gap) -> None:
     values: dict[str, Any] = {**gap._asdict(), "job": job}
     values.update(start=iso(gap.start), end=iso(gap.end), at=iso(gap.at))
     del values["void"]
-    file.insert(_ADD_GAP, values)
+    database.insert(_ADD_GAP, values)
 
 
-def advance(file: SqliteFile, job: str, next_boundary: NextBoundary | None) -> int | None:
+def advance(database: Database, job: str, next_boundary: NextBoundary | None) -> int | None:
     """Move the watermark up over what is finished; where it is now."""
-    reached = finished_prefix(file, job)
+    reached = finished_prefix(database, job)
     if reached is None:
         return None
     following = next_boundary(reached) if next_boundary else None
     values = {"job": job, "watermark": iso(reached), "next": text(following)}
-    file.change(_MOVE_WATERMARK, values)
+    database.change(_MOVE_WATERMARK, values)
     return reached
 
 
-def finished_prefix(file: SqliteFile, job: str) -> int | None:
+def finished_prefix(database: Database, job: str) -> int | None:
     """Where the watermark belongs, by the rows; None where there is none yet."""
-    ((reached,),) = file.rows(_FINISHED_PREFIX, {"job": job})
+    ((reached,),) = database.rows(_FINISHED_PREFIX, {"job": job})
     return None if reached is None else from_iso(reached)
 
 
-def put_watermark(file: SqliteFile, job: str, to: int, now: int) -> None:
+def put_watermark(database: Database, job: str, to: int, now: int) -> None:
     """By hand. Lowering it takes everything that ends after now out of the way."""
     values = {"job": job, "to": iso(to), "now": iso(now)}
     put = "UPDATE jobrun_job SET watermark = :to, next = NULL WHERE name = :job"
-    lowered = file.change(f"{put} AND watermark > :to", values)
+    lowered = database.change(f"{put} AND watermark > :to", values)
     if not lowered:
-        file.change(put, values)
+        database.change(put, values)
         return
     after_now = 'WHERE job = :job AND "end" > :now'
-    file.change(f"UPDATE jobrun_gap SET void = 1 {after_now}", values)
-    file.change(
+    database.change(f"UPDATE jobrun_gap SET void = 1 {after_now}", values)
+    database.change(
         "UPDATE jobrun_window SET state = 'void', next_attempt_at = NULL, changed_at = :now"
         f" {after_now} AND state <> 'running'",
         values,
@@ -205,18 +205,18 @@ def text(instant: int | None) -> str | None:
     return None if instant is None else iso(instant)
 
 
-def _open_gaps(file: SqliteFile, job: str, start: int, end: int, windows: int) -> None:
+def _open_gaps(database: Database, job: str, start: int, end: int, windows: int) -> None:
     """Make room for a window's row."""
-    while found := _last_gap(file, job, start, end):
+    while found := _last_gap(database, job, start, end):
         id_, gap = found
-        file.change("DELETE FROM jobrun_gap WHERE id = ?", (id_,))
+        database.change("DELETE FROM jobrun_gap WHERE id = ?", (id_,))
         for piece in carve(gap, start, end, windows):
-            add_gap(file, job, piece)
+            add_gap(database, job, piece)
 
 
-def _last_gap(file: SqliteFile, job: str, start: int, end: int) -> tuple[int, Gap] | None:
+def _last_gap(database: Database, job: str, start: int, end: int) -> tuple[int, Gap] | None:
     """The last gap that meets [start, end)."""
-    found = file.rows(
+    found = database.rows(
         'SELECT id, start, "end", windows, reason, detail, at FROM jobrun_gap'
         " WHERE job = ? AND void = 0 AND start < ? ORDER BY start DESC LIMIT 1",
         (job, iso(end)),

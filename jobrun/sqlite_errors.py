@@ -6,10 +6,9 @@ import os
 import sqlite3
 
 from jobrun.errors import JobrunError, LedgerError, Refused, UnsafePlace
-from jobrun.sqlite_file import BUSY_SECONDS
 
 
-def explained(error: sqlite3.Error, path: str) -> Exception:
+def explained(error: sqlite3.Error, path: str, patience: float) -> Exception:
     """The error of ours that says what SQLite means; a bug of ours stays what it is."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None or code & 0xFF in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISUSE):
@@ -18,13 +17,13 @@ def explained(error: sqlite3.Error, path: str) -> Exception:
     detail = f"{error}, {getattr(error, 'sqlite_errorname', code)}"
     if hint is not None:
         hint = hint.format(path=path, folder=os.path.dirname(path))
-    return kind(f"ledger {path}: {rule} ({detail})", hint)
+    return kind(f"ledger {path}: {rule.format(patience=patience)} ({detail})", hint)
 
 
 _MEANING: dict[int, tuple[type[JobrunError], str, str | None]] = {
     sqlite3.SQLITE_BUSY: (
         Refused,
-        f"busy for {BUSY_SECONDS:.0f} s, another program keeps a transaction open",
+        "busy for {patience:.0f} s, another program keeps a transaction open",
         "fuser -v {path} names it; the next call tries again",
     ),
     sqlite3.SQLITE_PROTOCOL: (

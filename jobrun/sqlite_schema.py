@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from jobrun.errors import LedgerError
-from jobrun.sqlite_file import SqliteFile, read_meta
+from jobrun.sqlite_database import Database, ledger_version
 
 FOLDER = os.path.join(os.path.dirname(__file__), "schema", "sqlite")
 
@@ -23,17 +23,17 @@ def scripts() -> list[str]:
     return [_read(os.path.join(FOLDER, name)) for name in names]
 
 
-def migrate(file: SqliteFile, own: bool, migrations: Sequence[str] | None = None) -> None:
+def migrate(database: Database, own: bool, migrations: Sequence[str] | None = None) -> None:
     """Run what the file has not seen yet; `own` is stored with the first one."""
     migrations = scripts() if migrations is None else migrations
     # A migration may have to make a table anew. The switch does nothing inside a transaction; each
     # one is checked as a whole before it is committed.
-    file.change("PRAGMA foreign_keys = OFF")
+    database.change("PRAGMA foreign_keys = OFF")
     try:
-        while _migrate_once(file, own, migrations):
+        while _migrate_once(database, own, migrations):
             pass
     finally:
-        file.change("PRAGMA foreign_keys = ON")
+        database.change("PRAGMA foreign_keys = ON")
 
 
 def statements(script: str) -> Iterator[str]:
@@ -46,29 +46,31 @@ def statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _migrate_once(file: SqliteFile, own: bool, migrations: Sequence[str]) -> bool:
-    with file.writing() as transaction:
-        version, _ = read_meta(file)
+def _migrate_once(database: Database, own: bool, migrations: Sequence[str]) -> bool:
+    with database.writing() as transaction:
+        version = ledger_version(database)
         if version >= len(migrations):
             transaction.roll_back()
             return False
         for statement in statements(migrations[version]):
-            file.change(statement)
+            database.change(statement)
         if version == 0:
-            file.change("UPDATE jobrun_meta SET own_file = ?", (own,))
-        file.change("UPDATE jobrun_meta SET version = ?", (version + 1,))
-        _check_references(file, version + 1)
+            database.change("UPDATE jobrun_meta SET own_file = ?", (own,))
+        database.change("UPDATE jobrun_meta SET version = ?", (version + 1,))
+        _check_references(database, version + 1)
     return True
 
 
-def _check_references(file: SqliteFile, version: int) -> None:
+def _check_references(database: Database, version: int) -> None:
     """Of our tables only: what the user's own tables hold is not ours to judge."""
-    broken = [row for row in file.rows("PRAGMA foreign_key_check") if row[0].startswith("jobrun_")]
+    broken = [
+        row for row in database.rows("PRAGMA foreign_key_check") if row[0].startswith("jobrun_")
+    ]
     if broken:
         raise LedgerError(
-            f"ledger {file.path}: can't become version {version}, {len(broken)} rows refer to rows "
-            f"that are missing, the first in {broken[0][0]}",
-            "put a copy back, or sqlite3 FILE 'PRAGMA foreign_key_check'",
+            f"ledger {database.path}: can't become version {version}: {len(broken)} rows refer to "
+            f"rows that are missing, the first in {broken[0][0]}",
+            f"put a copy back, or sqlite3 {database.path} 'PRAGMA foreign_key_check'",
         )
 
 

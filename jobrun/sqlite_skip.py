@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from jobrun.errors import LedgerError, Refused
 from jobrun.instants import iso
-from jobrun.sqlite_file import SqliteFile
+from jobrun.sqlite_database import Database
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,23 +42,23 @@ SELECT schedule, first, watermark, next, paused_at,
 """
 
 
-def idle_row(file: SqliteFile, job: str) -> tuple[Any, ...] | None:
+def idle_row(database: Database, job: str) -> tuple[Any, ...] | None:
     """(schedule, first, watermark, next, paused_at, unfinished) as stored; None: never seen.
 
     `unfinished` is 1 where a window is running, failed or held, or a run has no outcome: then it
     takes the lock to say what is left to do.
     """
-    found = file.rows(_IDLE, (job,))
+    found = database.rows(_IDLE, (job,))
     return found[0] if found else None
 
 
-def note_idle(file: SqliteFile, job: str, at: int, detail: str | None = None) -> bool:
+def note_idle(database: Database, job: str, at: int, detail: str | None = None) -> bool:
     """Record that a call at `at` found no closed window; False if the ledger stayed busy."""
-    return record_skip(file, job, "no-closed-window", None, detail, at, believed=True)
+    return record_skip(database, job, "no-closed-window", None, detail, at, believed=True)
 
 
 def record_skip(
-    file: SqliteFile,
+    database: Database,
     job: str,
     reason: str,
     key: str | None,
@@ -73,9 +73,9 @@ def record_skip(
     """
     skip = {"job": job, "reason": reason, "key": key, "detail": detail}
     try:
-        with file.writing(PATIENCE):
-            file.change(_SEEN, {"job": job, "at": iso(at), "believed": believed})
-            file.change(_FOLD, {**skip, "at": iso(at)})
+        with database.writing(PATIENCE):
+            database.change(_SEEN, {"job": job, "at": iso(at), "believed": believed})
+            database.change(_FOLD, {**skip, "at": iso(at)})
     except (Refused, LedgerError):
         return False
     return True

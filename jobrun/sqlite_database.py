@@ -1,0 +1,167 @@
+"""An open SQLite database: short transactions, and errors in words of ours.
+
+Every write is `with database.writing():`, a BEGIN IMMEDIATE that waits for at most 30 seconds.
+Every read fetches all of its rows, so no statement stays open. What SQLite has to say becomes an
+error of ours, in one line that names the file.
+
+While a connection is open nothing else in this process may open and close the database's file: the
+close of any descriptor drops the locks that SQLite holds on it (POSIX). `os.stat` does no harm.
+
+This module is on the idle way: it imports sqlite3, and nothing that sqlite3 has not loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from jobrun.errors import JobrunError, LedgerError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, TypeAlias
+
+    Parameters: TypeAlias = tuple[object, ...] | dict[str, Any]
+
+PATIENCE = 30.0  # seconds that a write waits for other writers
+
+
+class Database:
+    """A connection to the file at `path`, which exists."""
+
+    __slots__ = ("_identity", "_patience", "connection", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._patience = PATIENCE
+        try:
+            self.connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+        except sqlite3.Error as error:
+            raise _explained(error, path, PATIENCE) from error
+        self._identity = _identity(path)
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """Every row of a query."""
+        return self._execute(sql, parameters).fetchall()
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement that writes; how many rows it changed."""
+        return self._execute(sql, parameters).rowcount
+
+    def insert(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run an INSERT; the id of its row."""
+        return self._execute(sql, parameters).lastrowid or 0
+
+    def writing(
+        self, patience: float = PATIENCE, lost: type[JobrunError] = LedgerError
+    ) -> Transaction:
+        """A transaction; `lost` is the error for a file that has gone in the meantime."""
+        return Transaction(self, patience, lost)
+
+    def still_there(self) -> bool:
+        """Whether the path is still the file that was opened.
+
+        SQLite goes on writing into a file that was deleted or replaced, and reports success.
+        """
+        return _identity(self.path) == self._identity
+
+    def wait_at_most(self, seconds: float) -> None:
+        """How long each statement waits for the locks of others; PATIENCE at first."""
+        self._patience = seconds
+        self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _execute(self, sql: str, parameters: Parameters = ()) -> sqlite3.Cursor:
+        try:
+            return self.connection.execute(sql, parameters)
+        except UnicodeEncodeError:
+            return self._execute(sql, _as_text(parameters))
+        except sqlite3.Error as error:
+            raise _explained(error, self.path, self._patience) from error
+
+
+class Transaction:
+    """`with database.writing():` BEGIN IMMEDIATE; COMMIT at the end, ROLLBACK on an error."""
+
+    __slots__ = ("_database", "_lost", "_patience")
+
+    def __init__(self, database: Database, patience: float, lost: type[JobrunError]) -> None:
+        self._database = database
+        self._patience = patience
+        self._lost = lost
+
+    def __enter__(self) -> Transaction:
+        self._database.wait_at_most(self._patience)
+        self._database._execute("BEGIN IMMEDIATE")
+        return self
+
+    def roll_back(self) -> None:
+        if self._database.connection.in_transaction:
+            self._database.connection.execute("ROLLBACK")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None and self._database.connection.in_transaction:
+                self._commit()
+        finally:
+            self.roll_back()
+            self._database.wait_at_most(PATIENCE)
+
+    def _commit(self) -> None:
+        self._database._execute("COMMIT")
+        if not self._database.still_there():
+            raise self._lost(
+                f"ledger {self._database.path}: deleted or replaced while this call ran; "
+                "what it wrote is lost",
+                "put a copy back, or the next call makes a new one, which knows no watermark",
+            )
+
+
+def ledger_version(database: Database) -> int:
+    """The version of the ledger in it; 0 where there is none."""
+    if not database.rows("SELECT 1 FROM sqlite_master WHERE name = 'jobrun_meta'"):
+        return 0
+    return int(database.rows("SELECT version FROM jobrun_meta")[0][0])
+
+
+def is_shared(database: Database) -> bool:
+    """Whether it is a database of the user's own, with a ledger in it."""
+    return not database.rows("SELECT own_file FROM jobrun_meta")[0][0]
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _as_text(parameters: Parameters) -> Parameters:
+    """Arguments and names that are no text enter with \\xNN in place of each such byte."""
+    if isinstance(parameters, dict):
+        return {name: _escaped(value) for name, value in parameters.items()}
+    return tuple(map(_escaped, parameters))
+
+
+def _escaped(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half of a pair, from Windows
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _explained(error: sqlite3.Error, path: str, patience: float) -> Exception:
+    from jobrun.sqlite_errors import explained
+
+    return explained(error, path, patience)
