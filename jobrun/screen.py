@@ -39,6 +39,13 @@ class Table(NamedTuple):
     rows: tuple[tuple[Cell, ...], ...]
 
 
+def without(table: Table, title: str) -> Table:
+    """The table less one column."""
+    at = table.titles.index(title)
+    rows = tuple(row[:at] + row[at + 1 :] for row in table.rows)
+    return Table(table.titles[:at] + table.titles[at + 1 :], rows)
+
+
 class Screen(NamedTuple):
     """`data` is the same in JSON's types, without "v" and the ledger's name."""
 
@@ -52,7 +59,9 @@ def line(text: str, style: str = "") -> Line:
 
 def head(ledger: str, now: int) -> Line:
     """The first line of every screen. The full form has the year and the seconds of `now`."""
-    return Line((Cell(f"ledger {ledger}    now {minute(now)} UTC", f"ledger {ledger}  now {iso(now)}"),))
+    return Line(
+        (Cell(f"ledger {ledger}    now {minute(now)} UTC", f"ledger {ledger}  now {iso(now)}"),)
+    )
 
 
 def minute(instant: int) -> str:
@@ -64,7 +73,9 @@ def moment(instant: int, now: int, *, seconds: bool = False) -> str:
     """09-04 03:07, or 03:07:05 with seconds; the year only where it is not this one."""
     then = time.gmtime(instant)
     year = "" if then.tm_year == time.gmtime(now).tm_year else "%Y-"
-    return time.strftime(f"{year}%m-%d %H:%M" + (":%S" if seconds or instant % MINUTE else ""), then)
+    return time.strftime(
+        f"{year}%m-%d %H:%M" + (":%S" if seconds or instant % MINUTE else ""), then
+    )
 
 
 def instant_cell(instant: int | None, now: int, *, seconds: bool = False, style: str = "") -> Cell:

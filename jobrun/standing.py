@@ -1,13 +1,13 @@
-"""How a job stands: one word, what is wrong, how far behind it is. Read by index only; judged purely.
+"""How a job stands: one word, what is wrong, how far behind. Read by index only; judged purely.
 
-    new      nothing has run yet
-    ok       the last run succeeded
-    FAILING  a window waits for its next try, or the last run failed
-    running  a run is under way
-    STUCK    it has been under way for longer than --stuck-after
-    lost     a run has no outcome and its processes are gone; the next call runs its window again
-    LATE     nobody has called it for longer than ever between two calls on record
-    paused   on purpose
+new      nothing has run yet
+ok       the last run succeeded
+FAILING  a window waits for its next try, or the last run failed
+running  a run is under way
+STUCK    it has been under way for longer than --stuck-after
+lost     a run has no outcome and its processes are gone; the next call runs its window again
+LATE     nobody has called it for longer than ever between two calls on record
+paused   on purpose
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from jobrun import lastcall, schedule
 from jobrun.instants import DAY, MINUTE
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
-from jobrun.rows import FAILED, FAILURES, HELD, JobRow, RunRow, SkipRow, WindowRow
+from jobrun.rows import (
+    FAILED,
+    FAILURES,
+    HELD,
+    NO_CLOSED_WINDOW,
+    JobRow,
+    RunRow,
+    SkipRow,
+    WindowRow,
+)
 
 NEW, OK, FAILING, RUNNING = "new", "ok", "FAILING", "running"
 STUCK, LOST, LATE, PAUSED = "STUCK", "lost", "LATE", "paused"
@@ -52,7 +61,8 @@ class Facts(NamedTuple):
     open_runs: tuple[RunRow, ...]  # oldest first
     unfinished: tuple[WindowRow, ...]
     failed_keys: tuple[WindowRow, ...]
-    calls: tuple[int, ...]  # instants at which it was called, as far as the rows tell, in order
+    calls: tuple[int, ...]  # instants of calls that ran something, in order
+    idle_every: int | None  # mean seconds between calls that found nothing to do
     behind: Behind
     usual: float | None  # seconds that a run takes
 
@@ -83,7 +93,8 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
         open_runs=tuple(ledger.open_runs(job.name)),
         unfinished=unfinished,
         failed_keys=tuple(k for k in ledger.keys(job.name) if k.state == FAILED) if keyed else (),
-        calls=called_at(runs, ledger.skips(job.name, limit=depth)),
+        calls=_called_at(runs),
+        idle_every=_idle_every(ledger.skips(job.name)),
         behind=behind(ledger, job, unfinished, now - spec.seconds("--lag", 0)),
         usual=ledger.usual(job.name),
     )
@@ -97,9 +108,7 @@ def stand(ledger: Ledger, job: JobRow, now: int, alive: Alive) -> Standing:
     return standing
 
 
-def behind(
-    ledger: Ledger, job: JobRow, unfinished: tuple[WindowRow, ...], ready: int
-) -> Behind:
+def behind(ledger: Ledger, job: JobRow, unfinished: tuple[WindowRow, ...], ready: int) -> Behind:
     """The windows that closed until `ready` (now less the lag) and are not finished."""
     mark = job.watermark
     if job.schedule is None or mark is None or (job.next or mark) > ready:
@@ -114,16 +123,20 @@ def behind(
     return Behind(left, end - mark if left else 0)
 
 
-def called_at(runs: tuple[RunRow, ...], skips: list[SkipRow]) -> tuple[int, ...]:
-    """Instants of calls: the first run of each process, and skips, folded ones spread evenly."""
+def _called_at(runs: tuple[RunRow, ...]) -> tuple[int, ...]:
+    """One call may run many windows: the first run of each process."""
     first: dict[tuple[str, int | None], int] = {}
     for run in runs:  # newest first, so the oldest stays
         first[run.host, run.pid] = run.started
-    instants = set(first.values())
+    return tuple(sorted(first.values()))
+
+
+def _idle_every(skips: list[SkipRow]) -> int | None:
+    """Repeats of a skip are one row; its mean gap counts nights and outages, too."""
     for skip in skips:
-        steps = min(skip.times - 1, SHALLOW) or 1
-        instants.update(skip.at + (skip.last_at - skip.at) * i // steps for i in range(steps + 1))
-    return tuple(sorted(instants))
+        if skip.reason == NO_CLOSED_WINDOW and skip.times > 2:
+            return (skip.last_at - skip.at) // (skip.times - 1)
+    return None
 
 
 def judge(facts: Facts, now: int, alive: Alive) -> Standing:
@@ -152,7 +165,7 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
         last=last,
         alike=_alike(facts, last, failed),
         failed=failed,
-        called_every=_usual_gap(facts.calls),
+        called_every=_called_every(facts),
     )
 
 
@@ -172,7 +185,7 @@ def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paus
 
 def _failed(facts: Facts) -> WindowRow | None:
     rows = [row for row in facts.unfinished if row.state in (FAILED, HELD)]
-    return (rows or [*facts.failed_keys] or [None])[0]
+    return next(iter([*rows, *facts.failed_keys]), None)
 
 
 def _has_failed(last: RunRow | None) -> bool:
@@ -200,21 +213,29 @@ def _is_paused(job: JobRow, now: int) -> bool:
     return job.paused_at is not None and (job.paused_until is None or now < job.paused_until)
 
 
-def _usual_gap(calls: tuple[int, ...]) -> int | None:
-    gaps = [b - a for a, b in pairwise(calls)]
-    return int(median(gaps)) if len(gaps) > 1 else None
+def _called_every(facts: Facts) -> int | None:
+    gaps = _gaps(facts)
+    usual = int(median(gaps)) if len(gaps) > 1 else None
+    return min((gap for gap in (usual, facts.idle_every) if gap is not None), default=None)
+
+
+def _gaps(facts: Facts) -> list[int]:
+    return sorted(b - a for a, b in pairwise(facts.calls))
 
 
 def _is_late(facts: Facts, now: int) -> bool:
-    """Not called for longer than it ever was, with a fifth and a minute to spare."""
-    silent = now - facts.job.last_seen
-    usual = _usual_gap(facts.calls)
+    """Silent for longer than in 99 of 100 gaps between its calls, with a fifth to spare.
+
+    So a line like `*/15 9-17 * * 1-5` is not late on a Sunday, once a weekend is on record, and an
+    outage or two on record do not hide the next one for ever.
+    """
+    silent, gaps = now - facts.job.last_seen, _gaps(facts)
+    usual = _called_every(facts)
     if usual is not None:
-        longest = max(b - a for a, b in pairwise(facts.calls))
+        longest = gaps[len(gaps) * 99 // 100] if gaps else 0
         return silent > max(2 * usual, longest * 6 // 5) + MINUTE
     job = facts.job
     if job.watermark is None or job.next is None:
         return False
     # Called once or twice only: a window that nobody asked for through a second length is late.
-    return bool(facts.behind.windows != 0 and silent > 2 * (job.next - job.watermark))
-
+    return facts.behind.windows != 0 and silent > 2 * (job.next - job.watermark)

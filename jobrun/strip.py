@@ -76,9 +76,12 @@ def slots(
     rows: Sequence[WindowRow],
     gaps: Sequence[Gap],
 ) -> Iterator[Slot]:
-    """The slots of [since, until) in order. A gap, or a merged row, gives one a window of the grid."""
+    """The slots of [since, until) in order; a gap, or a merged row, gives one a grid window."""
     at = since
-    blocks = [*(_of_row(row) for row in rows if row.state != VOID), *map(_of_gap, gaps)]
+    blocks = [
+        *(_of_row(row) for row in rows if row.state != VOID),
+        *(_of_gap(gap) for gap in gaps if not gap.void),
+    ]
     for block in sorted(blocks, key=lambda slot: slot.start):
         if block.end <= at or block.start >= until:
             continue
@@ -89,7 +92,8 @@ def slots(
 
 
 def _of_row(row: WindowRow) -> Slot:
-    assert row.start is not None and row.end is not None  # a ledger's windows() has no --key units
+    assert row.start is not None  # a ledger's windows() has no --key units
+    assert row.end is not None
     retried = row.state == PROCESSED and row.attempts > 1
     return Slot(row.start, row.end, RETRIED if retried else row.state, row)
 

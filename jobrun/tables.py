@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VERSION = 1  # of the JSON documents
 
 
-def show(screen: Screen, ledger: str, *, as_json: bool, out: TextIO | None = None) -> None:
+def show(screen: Screen, ledger: str, *, as_json: bool = False, out: TextIO | None = None) -> None:
     """Write the screen to stdout, or to `out`."""
     out = out or sys.stdout
     if as_json:
@@ -48,14 +48,21 @@ def is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def write(text: str, out: TextIO) -> None:
-    """Write all of it; what the stream's encoding lacks becomes `\\u....`; `| head -1` is no error."""
-    raw = text.encode(out.encoding or "ascii", "backslashreplace")
+def write(data: str | bytes, out: TextIO) -> bool:
+    """Write all of it; what the stream's encoding lacks becomes `\\u....`.
+
+    False where the reader has gone (`| head -1`), which is no error.
+    """
+    raw = data
+    if isinstance(raw, str):
+        raw = raw.encode(out.encoding or "ascii", "backslashreplace")
     try:
         out.buffer.write(raw)
         out.buffer.flush()
     except BrokenPipeError:
         _drop(out)
+        return False
+    return True
 
 
 def _drop(out: TextIO) -> None:

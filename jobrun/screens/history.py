@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobrun.instants import iso
 from jobrun.rows import RunRow, SkipRow
-from jobrun.screen import DIM, NOTHING, Cell, Line, Screen, Table, head, instant_cell, line
+from jobrun.screen import DIM, NOTHING, Cell, Line, Screen, Table, head, instant_cell, line, without
 from jobrun.screens.runs import fold, run_data, runs_table
 
 
@@ -44,7 +44,7 @@ def history_screen(
 
 def _skips_table(skips: Sequence[SkipRow], now: int, *, with_job: bool) -> Table:
     titles = ("SKIPPED", "JOB", "KEY", ">TIMES", "LAST (UTC)", "DETAIL")
-    cells = [
+    cells = tuple(
         (
             Cell(skip.reason),
             Cell(skip.job),
@@ -54,11 +54,9 @@ def _skips_table(skips: Sequence[SkipRow], now: int, *, with_job: bool) -> Table
             Cell(skip.detail) if skip.detail else NOTHING,
         )
         for skip in skips
-    ]
-    if not with_job:
-        titles = (titles[0], *titles[2:])
-        cells = [(row[0], *row[2:]) for row in cells]
-    return Table(titles, tuple(cells))
+    )
+    table = Table(titles, cells)
+    return table if with_job else without(table, "JOB")
 
 
 def skip_data(skip: SkipRow) -> dict[str, object]:

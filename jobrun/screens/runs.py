@@ -9,7 +9,6 @@ from jobrun.instants import iso
 from jobrun.rows import (
     FAILED_RUN,
     FAILURES,
-    INTERRUPTED,
     KILLED,
     NOT_STARTED,
     SUCCEEDED,
@@ -28,6 +27,7 @@ from jobrun.screen import (
     about,
     instant_cell,
     span_cell,
+    without,
 )
 
 # So many alike in a row are folded to three: the newest, how many more, the oldest.
@@ -109,13 +109,11 @@ def _alike(run: RunRow) -> tuple[object, ...]:
 
 def runs_table(rows: Sequence[RunRow | Folded], now: int, *, with_job: bool) -> Table:
     only_windows = all(r.start is not None for r in rows if isinstance(r, RunRow))
-    titles = ("RUN", "JOB", "WINDOW (UTC)" if only_windows else "UNIT", ">TRY", "STARTED", ">TOOK")
-    titles += ("OUTCOME", "BY")
-    cells = [_folded_row(row, now) if isinstance(row, Folded) else _row(row, now) for row in rows]
-    if not with_job:
-        titles = (titles[0], *titles[2:])
-        cells = [(row[0], *row[2:]) for row in cells]
-    return Table(titles, tuple(cells))
+    unit = "WINDOW (UTC)" if only_windows else "UNIT"
+    titles = ("RUN", "JOB", unit, ">TRY", "STARTED", ">TOOK", "OUTCOME", "BY")
+    cells = (_folded_row(row, now) if isinstance(row, Folded) else _row(row, now) for row in rows)
+    table = Table(titles, tuple(cells))
+    return table if with_job else without(table, "JOB")
 
 
 def _row(run: RunRow, now: int) -> tuple[Cell, ...]:
@@ -159,6 +157,3 @@ def run_data(run: RunRow) -> dict[str, object]:
             )
         },
     }
-
-
-__all__ = ["FOLD", "INTERRUPTED", "Folded", "by", "fold", "outcome", "run_data", "runs_table"]

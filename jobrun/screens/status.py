@@ -42,7 +42,16 @@ from jobrun.standing import (
     Standing,
 )
 
-STYLES = {OK: GOOD, FAILING: BAD, RUNNING: BUSY, LATE: WARN, STUCK: WARN, LOST: BAD, PAUSED: STILL, NEW: DIM}
+STYLES = {
+    OK: GOOD,
+    FAILING: BAD,
+    RUNNING: BUSY,
+    LATE: WARN,
+    STUCK: WARN,
+    LOST: BAD,
+    PAUSED: STILL,
+    NEW: DIM,
+}
 TITLES = ("JOB", "STATE", "DONE TO", "BEHIND", "LAST RUN", "CALLED")
 
 
@@ -62,13 +71,13 @@ def _row(standing: Standing, now: int) -> tuple[Cell, ...]:
         Cell(job.name),
         Cell(standing.state, style=STYLES[standing.state]),
         instant_cell(job.watermark, now),
-        _behind_cell(standing.facts.behind),
+        behind_cell(standing.facts.behind),
         _last_cell(standing, now),
         Cell(ago(job.last_seen, now), iso(job.last_seen), DIM),
     )
 
 
-def _behind_cell(behind: Behind) -> Cell:
+def behind_cell(behind: Behind) -> Cell:
     if behind.windows == 0:
         return NOTHING
     return Cell(f"{number(behind.windows)} ({about(behind.seconds)})", style=WARN)
@@ -88,7 +97,9 @@ def _last_cell(standing: Standing, now: int) -> Cell:
         words += f" {about(last.took)}"
     if words != "ok" and standing.alike > 1 and not words.startswith("ok"):
         words += f" x{standing.alike}"
-    return outcome_cell(last, f"{words} {moment(ended, now)}")._replace(full=f"{words} {iso(ended)}")
+    return outcome_cell(last, f"{words} {moment(ended, now)}")._replace(
+        full=f"{words} {iso(ended)}"
+    )
 
 
 def trouble_lines(standing: Standing, now: int) -> Iterator[Line]:
@@ -117,7 +128,11 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
 def _when(standing: Standing, last: RunRow, now: int) -> str:
     if standing.alike == 1:
         return f"at {moment(last.started, now)}"
-    first = standing.facts.runs[standing.alike - 1] if standing.alike <= len(standing.facts.runs) else last
+    first = (
+        standing.facts.runs[standing.alike - 1]
+        if standing.alike <= len(standing.facts.runs)
+        else last
+    )
     return f"x{standing.alike} since {moment(first.started, now)}"
 
 
@@ -143,14 +158,19 @@ def _stuck(standing: Standing, now: int) -> tuple[str, str]:
     usual = standing.facts.usual
     mostly = f", mostly {about(usual)}" if usual is not None else ""
     what = f"run {run.id} since {moment(run.started, now)} ({about(now - run.started)}{mostly})"
-    return f"{what}, holder {run.host}:{run.pid}", f"jobrun logs {run.id} -f    jobrun show {run.id}"
+    return (
+        f"{what}, holder {run.host}:{run.pid}",
+        f"jobrun logs {run.id} -f    jobrun show {run.id}",
+    )
 
 
 def _lost(standing: Standing, now: int) -> tuple[str, str]:
     run = standing.lost
     assert run is not None
     again = "" if run.key is None else "; the next call runs it again"
-    what = f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
+    what = (
+        f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
+    )
     return what, f"jobrun show {run.id}    jobrun logs {run.id}"
 
 

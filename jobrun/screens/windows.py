@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 from jobrun.instants import DAY, HOUR, iso
-from jobrun.rows import Gap, RunRow, WindowRow
+from jobrun.picture import LISTED, Picture
+from jobrun.rows import Gap, WindowRow
 from jobrun.screen import (
     BAD,
     BUSY,
@@ -42,7 +42,6 @@ from jobrun.strip import (
     stretches,
 )
 
-ROWS = 50  # of the list below the strip
 LETTERS_IN_A_ROW = 60
 _STYLES = {
     "processed": GOOD,
@@ -57,26 +56,6 @@ _STYLES = {
 }
 # From an instant to its date and month in the job's zone: ("2026-09-04", "2026-09").
 Calendar = Callable[[int], tuple[str, str]]
-
-
-class Picture(NamedTuple):
-    """What is known of a stretch of a job's windows. Instants in seconds.
-
-    `slots` are those of [shown, until); of [since, until) so many are `to_do` and `windows` in all,
-    None where counting was given up. `unfinished` are rows of [since, shown).
-    """
-
-    job: str
-    describe: str  # every 1 hour (UTC)
-    since: int
-    shown: int
-    until: int
-    windows: int | None
-    to_do: int | None
-    slots: Sequence[Slot]
-    unfinished: Sequence[WindowRow]
-    last_runs: Mapping[str, RunRow]  # by key, of what is listed
-    stops: bool  # a failed window stops the later ones
 
 
 def windows_screen(ledger: str, picture: Picture, now: int, calendar: Calendar) -> Screen:
@@ -177,15 +156,19 @@ def _totals(slots: Sequence[Slot]) -> Iterator[Line]:
 
 
 def _listed(picture: Picture, now: int) -> Iterator[Table | Line]:
-    earlier = [Slot(r.start, r.end, r.state, r) for r in picture.unfinished if r.start is not None and r.end is not None]
+    earlier = [
+        Slot(r.start, r.end, r.state, r)
+        for r in picture.unfinished
+        if r.start is not None and r.end is not None
+    ]
     found = [*stretches(earlier), *stretches(picture.slots)]
     listed = [s for s in found if s.first.state in (*TO_DO, *GIVEN_UP)]
     if not listed:
         return
-    rows = tuple(_row(stretch, picture, now) for stretch in listed[:ROWS])
+    rows = tuple(_row(stretch, picture, now) for stretch in listed[:LISTED])
     yield Table(("WINDOW (UTC)", "STATE", ">TRIES", "WHY"), rows)
-    if len(listed) > ROWS:
-        yield line(f"... {len(listed) - ROWS} more rows (--last, --since, --until, --json)", DIM)
+    if len(listed) > LISTED:
+        yield line(f"... {len(listed) - LISTED} more rows (--last, --since, --until, --json)", DIM)
 
 
 def _row(stretch: Stretch, picture: Picture, now: int) -> tuple[Cell, ...]:
@@ -211,7 +194,11 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
         return f"{plural(stretch.windows, 'window')}, {slot.row.reason}" if slot.row.reason else ""
     last = f"{outcome(run)}, last {moment(run.started, now)}" if run is not None else "failed"
     later = slot.row.next_attempt_at
-    when = f"not before {moment(later, now)}" if later is not None and later > now else "by the next call"
+    when = (
+        f"not before {moment(later, now)}"
+        if later is not None and later > now
+        else "by the next call"
+    )
     return f"{last}, next try {when}"
 
 

@@ -1,0 +1,30 @@
+"""`jobrun forget JOB [--yes]`"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from jobrun import tables
+from jobrun.cli.look import LedgerOption, a_call
+from jobrun.errors import UsageError
+
+
+def forget(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    ledger: LedgerOption = None,
+) -> int:
+    """Remove every row of a job. Its next call is its first one again."""
+    from jobrun.cli import acts
+
+    call = a_call(ctx, ledger)
+    if not yes and not tables.is_terminal(sys.stdin):
+        raise UsageError("forget asks first, and nobody is there", f"jobrun forget {job} --yes")
+    question = f"Forget all that is on record of {job} in {call.ledger}?"
+    if not yes and not typer.confirm(question, err=True):
+        return 1
+    return acts.forget(call, job)

@@ -1,0 +1,71 @@
+"""Bare `jobrun`, `jobrun help TOPIC`, `jobrun run --help`, `jobrun --version`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from jobrun import __version__, options, places, tables
+from jobrun.errors import EXIT_USAGE, JobrunError, UsageError
+from jobrun.screens.guide import GUIDE, TOPICS
+
+
+def guide(environ: Mapping[str, str]) -> int:
+    """A bare `jobrun` in a crontab is no success: the guide goes to stderr, exit 2."""
+    try:
+        place = places.ledger_path(None, environ)
+    except JobrunError as error:
+        place = error.message
+    tables.write(f"{GUIDE}ledger {place}\n", sys.stderr)
+    return EXIT_USAGE
+
+
+def topic(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help=", ".join(TOPICS))] = "",
+) -> int:
+    """More about placeholders, exit-codes, skip-reasons, environment, crontab."""
+    if not name:
+        tables.write(GUIDE, sys.stdout)
+        return 0
+    if name not in TOPICS:
+        close = options.nearest(name, TOPICS)
+        raise UsageError(f'no topic "{name}"', f"jobrun help {close or '|'.join(TOPICS)}")
+    tables.write(TOPICS[name], sys.stdout)
+    return 0
+
+
+def verb_help(argv: list[str]) -> int:
+    """`run --help [--all]`, and the same for what takes the same options."""
+    verb = argv[0]
+    if verb == "run":
+        text = options.long_help() if "--all" in argv else options.short_help()
+    else:
+        text = f"Usage: {options.USAGE[verb]}\n{_AGAIN[verb]}"
+    tables.write(text, sys.stdout)
+    return 0
+
+
+_AGAIN = {
+    "rerun": "One window again, whatever became of it; options, command and folder are those of"
+    " the last\ncall unless given anew. WHEN: 2026-09-04T10:00Z, a date, yesterday, a key.\n"
+    "Options: jobrun run --help --all\n",
+    "backfill": "The windows from --from up to --to (half-open), oldest first; processed ones"
+    " only with\n--redo. Options, command and folder are those of the last call unless given"
+    " anew.\nOptions: jobrun run --help --all\n",
+}
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        tables.write(f"jobrun {__version__}\n", sys.stdout)
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+]

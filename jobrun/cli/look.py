@@ -1,0 +1,110 @@
+"""One look at one ledger: what every command that only looks has in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, NamedTuple
+
+import typer
+
+from jobrun import ledger_sqlite, places, process, schedule, tables, windows
+from jobrun.by_hand import known_job
+from jobrun.call import Call, host_name, this_caller
+from jobrun.errors import UsageError
+from jobrun.ledger import Ledger
+from jobrun.lines import Lines
+from jobrun.rows import LOST, JobRow, RunRow
+from jobrun.screen import Screen, line
+
+LedgerOption = Annotated[
+    str | None, typer.Option("--ledger", metavar="PATH", help="The SQLite file.")
+]
+JobArgument = Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="WHEN", help="2026-09-04T10:00Z, 2026-09-04, yesterday, a key."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+
+
+class Outside(NamedTuple):
+    """What a call gets from the outside; `ctx.obj` of every command."""
+
+    clock: Callable[[], float]
+    environ: Mapping[str, str]
+
+
+def a_call(ctx: typer.Context, ledger: str | None) -> Call:
+    """For a command that changes something."""
+    outside: Outside = ctx.obj
+    path = places.ledger_path(ledger, outside.environ)
+    return Call(outside.environ, outside.clock, Lines(), path, this_caller())
+
+
+class Look:
+    """`now` is read once. Raises UsageError, UnsafePlace, LedgerError."""
+
+    def __init__(self, ctx: typer.Context, ledger: str | None, as_json: bool) -> None:
+        outside: Outside = ctx.obj
+        self.now = int(outside.clock())
+        self.environ = outside.environ
+        self.path = places.ledger_path(ledger, outside.environ)
+        self.as_json = as_json
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger | None]:
+        """The ledger, None where there is none yet: looking never makes one."""
+        if not os.path.exists(self.path):
+            yield None
+            return
+        ledger = ledger_sqlite.open_ledger(self.path, create=False)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def show(self, screen: Screen) -> None:
+        tables.show(screen, self.path, as_json=self.as_json)
+
+    def nothing_yet(self, empty: Mapping[str, object]) -> None:
+        """There is no ledger: no error, but a word, since it may be the wrong place to look."""
+        self.show(Screen((line(f"no ledger at {self.path} yet"),), {"exists": False, **empty}))
+        Lines().say("hint", "jobrun run makes it; another one: --ledger PATH or JOBRUN_LEDGER")
+
+    def job(self, ledger: Ledger | None, name: str) -> JobRow:
+        """Raises UsageError, with what may have been meant."""
+        if ledger is None:
+            raise UsageError(
+                f'no job "{name}": no ledger at {self.path} yet', "--ledger PATH or JOBRUN_LEDGER"
+            )
+        return known_job(ledger, name)
+
+    def instant(self, when: str, job: JobRow | None, option: str = "WHEN") -> int:
+        """WHEN as a person types it; a date is a day in the job's zone. Raises UsageError."""
+        zone = "UTC"
+        if job is not None and job.schedule is not None:
+            zone = schedule.parse(job.schedule).zone
+        name = job.name if job is not None else None
+        return windows.parse_when(when, zone, self.now, name, option)
+
+    def as_it_is(self, run: RunRow) -> RunRow:
+        """A run without outcome whose processes are gone is lost, before a call has said so."""
+        if run.outcome is not None or self.is_alive(run):
+            return run
+        return run._replace(outcome=LOST)
+
+    def is_alive(self, run: RunRow) -> bool:
+        """Whether a run without outcome is still under way.
+
+        Asked of its processes, not of its lock: a look that took the lock, if only for a moment,
+        would make a call that starts in that moment skip. A run of another host can't be asked: on
+        a network filesystem it may well be alive, else the host only has a new name.
+        """
+        if run.host != host_name():
+            return places.filesystem(self.path) in places.NETWORK
+        marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": self.path}
+        return process.wrapper_alive(run) or bool(process.command_alive(run, marker))

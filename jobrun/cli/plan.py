@@ -1,0 +1,103 @@
+"""`jobrun plan JOB [--at INSTANT]` and, in the same words, `jobrun run --dry-run`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from jobrun import command, lastcall, options, run, tables
+from jobrun import job as jobs
+from jobrun.call import Call, this_caller
+from jobrun.cli.look import JsonOption, LedgerOption, Look
+from jobrun.errors import UsageError
+from jobrun.job import Job
+from jobrun.lastcall import LastCall
+from jobrun.ledger import Ledger
+from jobrun.ledger_sqlite import open_ledger
+from jobrun.lines import Lines
+from jobrun.plans import Unit
+from jobrun.rows import Claimed, JobRow, RunRow
+from jobrun.screen import Screen, moment
+from jobrun.screens.plan import Setting, plan_screen, usual_lateness
+
+RUNS = 20
+
+
+def plan(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB")],
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="INSTANT", help="As if it were then.")
+    ] = None,
+    ledger: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """What the next call would do, with the options and the command of the last one."""
+    look = Look(ctx, ledger, as_json)
+    with look.ledger() as rows:
+        row = look.job(rows, job)
+        assert rows is not None  # or the job would be unknown
+        last = lastcall.read(row.spec)
+        this = _as_last_called(rows, row, last, look.environ)
+        now = look.now if at is None else look.instant(at, row, "--at")
+        when = "" if last.at is None else f" {moment(last.at, look.now, seconds=True)}"
+        source = f"as last called{when} by {last.caller or 'unknown'}"
+        call = Call(look.environ, lambda: now, Lines(), look.path, this_caller())
+        holder = next((r for r in rows.open_runs(job) if look.is_alive(r)), None)
+        look.show(_screen(this, call, rows, source, holder))
+    return 0
+
+
+def _as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping[str, str]) -> Job:
+    if row.schedule is None and ledger.keys(row.name, limit=1):
+        raise UsageError(
+            f"{row.name} has units of --key: the next call names one, and runs it unless it is"
+            " processed",
+            f"jobrun windows {row.name} lists the newest",
+        )
+    if not last.command:
+        raise UsageError(f"no command is on record for {row.name}", options.USAGE["run"])
+    mode = options.PLAIN if row.schedule is None else options.WINDOWS
+    rest = () if last.whole else ("...",)
+    return jobs.make(row.name, mode, dict(last.options), [*last.command, *rest], environ)
+
+
+def dry_run(job: Job, call: Call) -> int:
+    """`run --dry-run`: the plan of this very call. A ledger that is not there is not made."""
+    with TemporaryDirectory(prefix="jobrun-") as folder:
+        is_there = os.path.exists(call.ledger)
+        path = call.ledger if is_there else os.path.join(folder, "empty.db")
+        with closing(open_ledger(path, create=not is_there)) as ledger:
+            tables.show(_screen(job, call, ledger, "as this call says", None), call.ledger)
+    return 0
+
+
+def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:
+    now = call.now()
+    plan, grid, _ = run.make_plan(job, call, ledger, now)
+    row = ledger.job(job.name)
+    setting = Setting(
+        ledger=call.ledger,
+        job=job,
+        row=row,
+        describe=None if grid is None else grid.describe(),
+        source=source,
+        holder=holder,
+        late=usual_lateness(ledger.runs(job=job.name, limit=RUNS), job.lag),
+        now=now,
+    )
+
+    def values(unit: Unit) -> dict[str, str]:
+        known = None if unit.key is None else ledger.window(job.name, unit.key)
+        claimed = Claimed(0, 1 if known is None else known.attempts + 1)
+        token = 1 if row is None else row.token + 1
+        zone = "UTC" if grid is None else grid.zone
+        found = command.values(job, unit, claimed, token, zone, call.ledger)
+        return {**found, "run_id": "RUN"}
+
+    return plan_screen(setting, plan, values)

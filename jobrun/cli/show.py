@@ -1,0 +1,47 @@
+"""`jobrun show JOB|KEY|RUN`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobrun import printed, schedule
+from jobrun.cli.look import JsonOption, LedgerOption, Look
+from jobrun.cli.target import Target, find
+from jobrun.ledger import Ledger
+from jobrun.screen import Screen
+from jobrun.screens.show import job_screen, key_screen, run_screen
+from jobrun.standing import stand
+
+EVENTS = 10
+RUNS = 200
+
+
+def show(
+    ctx: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="JOB|KEY|RUN")],
+    ledger: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Everything on record about a job, a key or a run."""
+    look = Look(ctx, ledger, as_json)
+    with look.ledger() as rows:
+        target = find(look, rows, what)
+        assert rows is not None  # or nothing would have been found
+        look.show(_screen(look, rows, target))
+    return 0
+
+
+def _screen(look: Look, ledger: Ledger, target: Target) -> Screen:
+    job, window, run = target
+    if run is not None:
+        files = printed.streams_of(look.path, run)
+        return run_screen(look.path, look.as_it_is(run), files, look.now)
+    if window is not None:
+        found = ledger.runs(job=job.name, key=window.key, limit=RUNS)
+        runs = [look.as_it_is(run) for run in found]
+        return key_screen(look.path, window, runs, look.now)
+    standing = stand(ledger, job, look.now, look.is_alive)
+    grid = None if job.schedule is None else schedule.parse(job.schedule).describe()
+    return job_screen(look.path, standing, ledger.events(job.name, limit=EVENTS), look.now, grid)

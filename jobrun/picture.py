@@ -1,0 +1,107 @@
+"""What the ledger knows of a stretch of a job's windows, read by index only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import dropwhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from jobrun import lastcall
+from jobrun.ledger import Ledger
+from jobrun.rows import RUNNING, UNFINISHED, JobRow, RunRow, WindowRow
+from jobrun.standing import Alive
+from jobrun.strip import OUTSIDE, Slot, back, slots
+
+if TYPE_CHECKING:
+    from jobrun.schedule import Grid
+
+USUAL = 72  # windows, where the call names no stretch
+MOST = 1000  # slots: a strip of a million letters helps nobody
+COUNTED = 1_000_000
+LISTED = 50  # rows below the strip
+
+
+class Picture(NamedTuple):
+    """What is known of a stretch of a job's windows. Instants in seconds.
+
+    `slots` are those of [shown, until); of [since, until) so many are `to_do` and `windows` in all,
+    None where counting was given up. `unfinished` are rows of [since, shown).
+    """
+
+    job: str
+    describe: str  # every 1 hour (UTC)
+    since: int
+    shown: int
+    until: int
+    windows: int | None
+    to_do: int | None
+    slots: Sequence[Slot]
+    unfinished: Sequence[WindowRow]
+    last_runs: Mapping[str, RunRow]  # by key, of what is listed
+    stops: bool  # a failed window stops the later ones
+
+
+def take(
+    ledger: Ledger, job: JobRow, grid: Grid, since: int | None, until: int, alive: Alive
+) -> Picture:
+    """[since, until) at the grid's boundaries; without `since` the newest, and all not done.
+
+    At most the newest 1000 windows become slots; `to_do` counts the whole stretch.
+    """
+    assert job.watermark is not None
+    mark, end = job.watermark, grid.floor(until)
+    usual = min(back(grid, end, USUAL, mark - 10**9), mark)
+    start = min(grid.floor(usual if since is None else since), end)
+    shown = back(grid, end, MOST, start)
+    unfinished = [row for row in ledger.unfinished(job.name) if _meets(row, start, end)]
+    found = _slots(ledger, job.name, grid, shown, end, mark, alive)
+    if since is None and found and shown == start:
+        start = found[0].start
+    return Picture(
+        job=job.name,
+        describe=grid.describe(),
+        since=start,
+        shown=shown,
+        until=end,
+        windows=grid.count(start, end, COUNTED),
+        to_do=_to_do(ledger, job.name, grid, max(start, mark), end, unfinished),
+        slots=found,
+        unfinished=tuple(row for row in unfinished if row.end is not None and row.end <= shown),
+        last_runs=_last_runs(ledger, job.name, unfinished),
+        stops=lastcall.read(job.spec).options.get("--on-failure", "stop") == "stop",
+    )
+
+
+def _slots(
+    ledger: Ledger, job: str, grid: Grid, start: int, end: int, mark: int, alive: Alive
+) -> tuple[Slot, ...]:
+    """From the job's first window on."""
+    gone = {run.key for run in ledger.open_runs(job) if not alive(run)}
+    rows = [_as_it_is(row, gone) for row in ledger.windows(job, start, end, limit=2 * MOST)]
+    every = slots(grid, start, end, mark, rows, ledger.gaps(job, start, end))
+    return tuple(dropwhile(lambda slot: slot.state == OUTSIDE, every))
+
+
+def _meets(row: WindowRow, start: int, end: int) -> bool:
+    return row.start is not None and row.end is not None and row.start < end and row.end > start
+
+
+def _as_it_is(row: WindowRow, gone: set[str | None]) -> WindowRow:
+    """A running row whose processes are gone is lost already; the next call will say so."""
+    return row._replace(state="lost") if row.state == RUNNING and row.key in gone else row
+
+
+def _to_do(
+    ledger: Ledger, job: str, grid: Grid, start: int, end: int, unfinished: list[WindowRow]
+) -> int | None:
+    """Windows of [start, end) that have no row and lie in no gap, and those begun but not done."""
+    begun = sum(1 for row in unfinished if row.state in UNFINISHED)
+    if start >= end:
+        return begun
+    closed = grid.count(start, end, COUNTED)
+    return None if closed is None else max(0, closed - ledger.count_blocks(job, start, end)) + begun
+
+
+def _last_runs(ledger: Ledger, job: str, rows: list[WindowRow]) -> dict[str, RunRow]:
+    runs = (ledger.runs(job=job, key=row.key, limit=1) for row in rows[:LISTED])
+    return {run.key: run for found in runs for run in found if run.key is not None}

@@ -1,0 +1,167 @@
+"""`show`: everything on record about a job, a key or a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobrun.instants import iso
+from jobrun.options import BY_NAME, FLAG, shell_text
+from jobrun.printed import Stream
+from jobrun.rows import EventRow, RunRow, WindowRow
+from jobrun.screen import (
+    DIM,
+    NOTHING,
+    Cell,
+    Line,
+    Screen,
+    Table,
+    about,
+    ago,
+    head,
+    instant_cell,
+    line,
+    span_cell,
+)
+from jobrun.screens.runs import by, fold, outcome, outcome_cell, run_data, runs_table, took
+from jobrun.screens.status import STYLES, behind_cell, standing_data, trouble_lines
+from jobrun.standing import Standing
+
+Fields = Sequence[tuple[str, Cell | None]]
+
+
+def _fields(fields: Fields) -> tuple[Line, ...]:
+    """Label and value, a line each; what is not known is left out."""
+    return tuple(
+        Line((Cell(f"{label:<15}", style=DIM), cell)) for label, cell in fields if cell is not None
+    )
+
+
+def _maybe(value: object) -> Cell | None:
+    return None if value in (None, "") else Cell(str(value))
+
+
+def job_screen(
+    ledger: str, standing: Standing, events: Sequence[EventRow], now: int, schedule: str | None
+) -> Screen:
+    facts = standing.facts
+    job, call = facts.job, facts.spec
+    command = shell_text(call.command) + ("" if call.whole else " ... (only a hash of the rest)")
+    fields: Fields = (
+        ("job", Cell(job.name)),
+        ("state", Cell(standing.state, style=STYLES[standing.state])),
+        ("windows", Cell(schedule or "none: a plain job, or units of --key")),
+        ("done to", None if job.watermark is None else instant_cell(job.watermark, now)),
+        ("next boundary", None if job.next is None else instant_cell(job.next, now)),
+        ("behind", None if facts.behind.windows == 0 else behind_cell(facts.behind)),
+        ("holder", _holder(standing.running, now)),
+        ("usual run", None if facts.usual is None else Cell(about(facts.usual))),
+        ("last run", None if standing.last is None else _brief(standing.last, now)),
+        ("first seen", instant_cell(job.first_seen, now)),
+        ("last called", Cell(ago(job.last_seen, now), iso(job.last_seen))),
+        (
+            "called by",
+            _maybe(call.caller and f"{call.caller} {'tty' if call.terminal else 'cron'}"),
+        ),
+        ("in folder", _maybe(call.cwd)),
+        ("options", _maybe(shell_text(_words(call.options)))),
+        ("command", _maybe(command if call.command else None)),
+        ("first window", _maybe(job.first)),
+        ("token", Cell(str(job.token))),
+    )
+    parts: list[Line | Table] = [head(ledger, now), *_fields(fields), *trouble_lines(standing, now)]
+    if events:
+        parts += [line(""), _events_table(events, now)]
+    data = {**standing_data(standing), "spec": call._asdict(), "schedule": job.schedule}
+    data |= {"now": iso(now), "token": job.token, "first": job.first, "next": _iso(job.next)}
+    return Screen(tuple(parts), {**data, "events": [_event_data(event) for event in events]})
+
+
+def _words(options: dict[str, str]) -> list[str]:
+    """Options as typed; a flag is kept as `1`."""
+    words = []
+    for name, text in options.items():
+        flag = name in BY_NAME and BY_NAME[name].kind == FLAG
+        words += [name] if flag else [name, text]
+    return words
+
+
+def _holder(run: RunRow | None, now: int) -> Cell | None:
+    if run is None:
+        return None
+    return Cell(
+        f"run {run.id}, {run.user}@{run.host} pid {run.pid}, for {about(now - run.started)}"
+    )
+
+
+def _brief(run: RunRow, now: int) -> Cell:
+    return outcome_cell(run, f"{outcome(run)} after {took(run, now)}, run {run.id}")
+
+
+def _events_table(events: Sequence[EventRow], now: int) -> Table:
+    rows = tuple(
+        (
+            instant_cell(event.at, now, seconds=True, style=DIM),
+            Cell(event.kind),
+            Cell(event.key or "-"),
+            Cell(event.detail) if event.detail else NOTHING,
+        )
+        for event in events
+    )
+    return Table(("EVENT (UTC)", "KIND", "KEY", "DETAIL"), rows)
+
+
+def _event_data(event: EventRow) -> dict[str, object]:
+    return {**event._asdict(), "at": iso(event.at)}
+
+
+def key_screen(ledger: str, row: WindowRow, runs: Sequence[RunRow], now: int) -> Screen:
+    window = None if row.start is None or row.end is None else span_cell(row.start, row.end, now)
+    later = row.next_attempt_at
+    fields: Fields = (
+        ("key", Cell(row.key)),
+        ("state", Cell(row.state)),
+        ("window (UTC)", window),
+        ("stands for", Cell(f"{row.windows} windows, merged") if row.windows > 1 else None),
+        ("partial", Cell("yes: a seam after a change of schedule") if row.partial else None),
+        ("tries", Cell(f"{row.attempts}, of them failed {row.failures}")),
+        ("reason", _maybe(row.reason)),
+        ("next try", None if later is None else instant_cell(later, now, seconds=True)),
+        ("changed", instant_cell(row.changed_at, now, seconds=True)),
+        ("token", Cell(str(row.token))),
+    )
+    parts: list[Line | Table] = [head(ledger, now), *_fields(fields), line("")]
+    parts.append(runs_table(fold(runs), now, with_job=False) if runs else line("no runs", DIM))
+    data = {**row._asdict(), "start": _iso(row.start), "end": _iso(row.end)}
+    data |= {"next_attempt_at": _iso(later), "changed_at": iso(row.changed_at)}
+    data |= {"now": iso(now), "runs": [run_data(run) for run in runs]}
+    return Screen(tuple(parts), data)
+
+
+def run_screen(ledger: str, run: RunRow, kept: Sequence[Stream], now: int) -> Screen:
+    window = None if run.start is None or run.end is None else span_cell(run.start, run.end, now)
+    fields: Fields = (
+        ("run", Cell(str(run.id))),
+        ("job", Cell(run.job)),
+        ("key", _maybe(run.key)),
+        ("window (UTC)", window),
+        ("kind", _maybe(run.kind)),
+        ("try", Cell(str(run.attempt)) if run.key is not None else None),
+        ("outcome", outcome_cell(run)),
+        ("exit code", _maybe(run.exit_code)),
+        ("signal", _maybe(run.signal)),
+        ("started", instant_cell(run.started, now, seconds=True)),
+        ("ended", None if run.ended is None else instant_cell(run.ended, now, seconds=True)),
+        ("took", Cell(took(run, now))),
+        ("by", Cell(f"{by(run)}, host {run.host}")),
+        ("processes", Cell(f"jobrun {run.pid or '-'}, command {run.child_pid or '-'}")),
+        ("token", Cell(str(run.token))),
+        ("output", _maybe(None if run.output_bytes is None else f"{run.output_bytes} bytes")),
+        *(("kept", Cell(f"{k.path} ({k.size} bytes)")) for k in kept if k.size),
+    )
+    parts = (head(ledger, now), *_fields(fields), line(f"  jobrun logs {run.id}", DIM))
+    data = {**run_data(run), "now": iso(now)}
+    return Screen(parts, {**data, "kept": [k._asdict() for k in kept]})
+
+
+def _iso(instant: int | None) -> str | None:
+    return None if instant is None else iso(instant)
