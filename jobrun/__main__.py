@@ -112,7 +112,7 @@ def script() -> None:
 def _leave(code: int) -> None:
     """Exit at once: tearing the interpreter down takes longer than an idle call needs."""
     for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105: contextlib takes longer to import than all the rest here
+        try:  # noqa: SIM105 - contextlib would be imported for this alone
             stream.flush()
         except (OSError, AttributeError, ValueError):
             pass  # a reader that has gone (`| head -1`), or no stream at all (pythonw)

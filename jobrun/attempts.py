@@ -7,6 +7,8 @@ die there is either no command, or a row that tells which.
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -109,8 +111,13 @@ class Attempts:
         return next_child, finished.claimed
 
     def _start(self) -> Child:
-        inherit = self.frame.job.stdin or ("null" if self.frame.job.has_grid else "inherit")
-        return process.start(self.frame.lock, inherit)
+        job = self.frame.job
+        try:
+            return process.start(self.frame.lock, job.stdin or _stdin(job))
+        except OSError as error:
+            raise Refused(
+                f'job "{job.name}": {error.strerror}', "fewer processes, or a higher limit (ulimit)"
+            ) from None
 
     def _claim(self, unit: Unit, child: Child) -> Claim:
         return Claim(
@@ -169,7 +176,7 @@ class Attempts:
                 if not warned:
                     self._warn_unrecorded(result, error)
                     warned = True
-                frame.signals.pause(1.0)
+                select.select([s for s in (frame.signals.fd,) if s >= 0], [], [], 1.0)
 
     def _warn_unrecorded(self, result: Result, error: LedgerError | Refused) -> None:
         fields = {"job": result.job, "what": "not-recorded-yet", "key": result.key}
@@ -214,14 +221,14 @@ class _Run:
         self.values = command.values(frame.job, unit, claimed, token, frame.zone, ledger)
         self.environment = command.environment(frame.call.environ, self.values)
         base = places.run_output(ledger, frame.job.name, claimed.run_id, self.started)
-        self.output = Output(frame.job.output == "live", base)
+        self.output = Output(frame.job.output == "live", base, places.make_folder)
 
     def perform(self, child: Child) -> Ended:
         job, frame = self.frame.job, self.frame
         argv = [placeholders.fill(argument, self.values) for argument in job.command]
         frame.call.lines.event("STARTED", self._fields({"pid": child.pid}))
-        child.go(argv, self.environment, job.cwd)
         marker = {n: self.environment[n] for n in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
+        child.go(argv, self.environment, job.cwd)
         ended = child.wait(frame.signals, job.timeout, job.kill_after, marker, self.output)
         self.output.close()
         return ended
@@ -253,14 +260,15 @@ class _Run:
             ended=self.frame.call.now(),
             took=ended.took,
             output_bytes=self.output.bytes,
-            next_attempt_at=self._next_attempt_at(),
+            next_attempt_at=self._next_attempt_at(verdict),
             told=told,
             told_at=told_at,
         )
 
-    def _next_attempt_at(self) -> int | None:
+    def _next_attempt_at(self, verdict: command.Verdict) -> int | None:
+        """Not sooner than this; an interrupted window is due at once."""
         unit, job = self.unit, self.frame.job
-        if unit.start is None or unit.end is None:
+        if unit.start is None or unit.end is None or verdict.outcome == rows.INTERRUPTED:
             return None
         length = unit.end - unit.start
         return self.started + policy.retry_delay(job.retry_delay, self.claimed.attempt, length)
@@ -331,10 +339,14 @@ class _Run:
 def _word(verdict: command.Verdict, finished: Finished | None) -> str:
     if finished is not None and finished.outcome == rows.FENCED:
         return "FENCED"
-    marked = finished is not None and finished.window_state == rows.PROCESSED
-    if verdict.outcome == rows.SUCCEEDED or marked:
+    if verdict.outcome == rows.SUCCEEDED or (finished is not None and finished.marked):
         return "PROCESSED"
     return "INTERRUPTED" if verdict.outcome == rows.INTERRUPTED else "FAILED"
+
+
+def _stdin(job: Job) -> str:
+    """With windows null; otherwise ours, but no terminal: a command may hang on it unseen."""
+    return "null" if job.has_grid or os.isatty(0) else "inherit"
 
 
 def interrupted(signals: Signals) -> int:

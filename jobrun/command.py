@@ -203,7 +203,7 @@ def _interpreter(path: str) -> str | None:
     if not first.startswith(b"#!"):
         return None
     words = first[2:].split()
-    name = words[0].decode("utf-8", "backslashreplace") if words else "nothing"
+    name: str = words[0].decode("utf-8", "backslashreplace") if words else "nothing"
     if first.endswith(b"\r\n"):
         name = ascii(first[2:].rstrip(b"\n").decode("utf-8", "backslashreplace"))[1:-1].strip()
     return name

@@ -6,7 +6,7 @@ without loading what planning needs. Anything that is not plainly idle is decide
 
 from __future__ import annotations
 
-from jobrun import sqlite_file
+from jobrun import sqlite_file, sqlite_skip
 from jobrun.errors import JobrunError
 from jobrun.instants import from_iso
 
@@ -27,17 +27,17 @@ def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> 
     if job.accept_schedule or job.accept_clock or job.dry_run:
         return False
     try:
-        connection, _ = sqlite_file.connect(ledger, create=False)
+        file, _ = sqlite_file.connect(ledger, create=False)
     except JobrunError:
         return False  # the long way says what is wrong, or makes the ledger
     try:
         now = int(clock())
-        ready = _ready_at(sqlite_file.idle_row(connection, job.name), job, now)
+        ready = _ready_at(sqlite_skip.idle_row(file, job.name), job, now)
         if ready is None:
             return False
-        sqlite_file.note_idle(connection, job.name, now, None)
+        sqlite_skip.note_idle(file, job.name, now)
     finally:
-        connection.close()
+        file.close()
     reason = "no-closed-window"
     lines.idle({"job": job.name, "reason": reason, "next": ready, "at": now})
     return True

@@ -259,7 +259,8 @@ def _unknown(argument: str, argv: Sequence[str]) -> Option:
 
 def no_command(argv: Sequence[str]) -> UsageError:
     """No bare `--`: say so with the person's own words, and how it would be right."""
-    words, options = [], []
+    words: list[str] = []
+    options: list[str] = []
     position = 0
     while position < len(argv):
         name = argv[position].partition("=")[0]

@@ -49,9 +49,10 @@ def run(job: Job, call: Call) -> int:
         return dry_run(job, call)
     signals = process.catch()
     try:
-        ledger = open_ledger(call.ledger)
+        kind = places.filesystem(call.ledger)
+        ledger = open_ledger(call.ledger, call.caller, network=kind in places.NETWORK)
         try:
-            tell_ledger(ledger, job, call)
+            tell_ledger(ledger, job, call, kind)
             return _with_lock(job, call, ledger, signals, began)
         finally:
             ledger.close()
@@ -59,9 +60,8 @@ def run(job: Job, call: Call) -> int:
         signals.restore()
 
 
-def tell_ledger(ledger: Ledger, job: Job, call: Call) -> None:
+def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
     """A new ledger is a NOTE, one that will not last or be trusted a WARNING; quiet or not."""
-    kind = places.filesystem(call.ledger)
     fields = {"job": job.name, "ledger": call.ledger, "at": call.now()}
     if ledger.created:
         call.lines.event("NOTE", {"job": job.name, "what": "new-ledger", **fields})
@@ -281,13 +281,15 @@ def _tell_lost(situation: Situation, lost: list[RunRow]) -> None:
     call = situation.call
     for row in lost:
         window = None if row.start is None or row.end is None else (row.start, row.end)
-        fields = {"job": row.job, "window": window, "key": row.key, "outcome": rows.LOST}
+        fields: dict[str, object] = {"job": row.job, "window": window, "key": row.key}
+        fields["outcome"] = rows.LOST
         fields |= {"attempt": row.attempt, "run": row.id, "at": call.now()}
         call.lines.event("LOST", fields)
 
 
 def _tell_notes(call: Call, plan: Plan) -> None:
     for word, fields, hint in plan.notes:
-        call.lines.event(word, {**fields, "at": call.now()})
+        ledger = call.ledger if fields.get("what") == "first-run" else None
+        call.lines.event(word, {**fields, "ledger": ledger, "at": call.now()})
         if hint:
             call.lines.say("hint", hint)

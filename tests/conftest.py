@@ -140,6 +140,15 @@ def until(condition: Callable[[], object], what: str, seconds: float = 20) -> No
         select.select([], [], [], 0.01)
 
 
+def is_alive(pid: int | str) -> bool:
+    """Whether the process runs; a zombie that its parent has not collected does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
 @pytest.fixture(autouse=True)
 def _real_windows(request: pytest.FixtureRequest) -> None:
     marker = request.node.get_closest_marker("real_windows")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from jobrun import places
-from tests.conftest import PYTHON, Jobrun, until
+from tests.conftest import PYTHON, Jobrun, is_alive, until
 
 HOURLY = ("--every", "1h")
 SHOW = (PYTHON, "-c", "import os; print(os.environ['JOBRUN_KEY'])")
@@ -37,8 +37,13 @@ def hold(jobrun: Jobrun, job: str, *options: str, **more: str) -> subprocess.Pop
 
 
 def release(process: subprocess.Popen[bytes]) -> int:
-    process.communicate(timeout=20)
-    return process.returncode
+    return finish(process)[0]
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Close the command's stdin, so that it ends; jobrun's exit code and its lines."""
+    _, err = process.communicate(timeout=20)
+    return process.returncode, err.decode()
 
 
 def test_the_worked_example(jobrun: Jobrun) -> None:
@@ -51,12 +56,9 @@ def test_the_worked_example(jobrun: Jobrun) -> None:
     while_running = jobrun(*call, now="2026-09-04T12:07:00Z")
     assert while_running.status == 0
     assert " SKIPPED job=sales-summary reason=lock-held " in while_running.stderr
-    assert held.stdin is not None
-    held.stdin.close()
-    assert held.stdout is not None
-    assert held.stderr is not None
-    assert held.wait(20) == 0
-    words = [line for line in held.stderr.read().decode().splitlines() if "PROCESSED" in line]
+    status, printed = finish(held)
+    assert status == 0
+    words = [line for line in printed.splitlines() if "PROCESSED" in line]
     keys = ["sales-summary:2026-09-04T10:00:00+00:00", "sales-summary:2026-09-04T11:00:00+00:00"]
     assert [f" key={key} " in line for key, line in zip(keys, words, strict=True)] == [True, True]
 
@@ -295,7 +297,7 @@ def test_M8_a_timeout_ends_the_whole_tree(jobrun: Jobrun, tmp_path: Path) -> Non
     assert found.status == 124
     assert " exit=124 outcome=timed-out attempt=1 " in found.stderr
     for pid in pids.read_text().split():
-        assert not Path(f"/proc/{pid}").exists()
+        assert not is_alive(pid)
 
 
 def test_M9_skip_or_wait_as_one_chooses(jobrun: Jobrun) -> None:

@@ -10,6 +10,7 @@ from jobrun import places, policy, process, run, schedule
 from jobrun.by_hand import known_job
 from jobrun.call import Call
 from jobrun.errors import Refused, UsageError
+from jobrun.instants import iso
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
@@ -46,17 +47,17 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
             row = known_job(ledger, name)
         finally:
             ledger.close()
-        print(policy.key_instant(row.watermark) if row.watermark is not None else "-")
+        print(iso(row.watermark) if row.watermark is not None else "-")
         return 0
     if not reason:
         raise UsageError(
             "watermark --set needs --reason", 'jobrun watermark JOB --set T --reason "..."'
         )
-    with under_lock(call, name) as (ledger, row):
+    with under_lock(call, name) as (held, row):
         grid = stored_grid(row)
-        known = run.stored(ledger, name)
+        known = run.stored(held, name)
         instant, opening = policy.plan_watermark(name, grid, known, call.now(), to, reason)
-        if ledger.set_watermark(opening, instant, grid.next) is None:
+        if held.set_watermark(opening, instant, grid.next) is None:
             raise _moved(name)
         what = {"job": name, "what": "watermark-set", "watermark": instant, "reason": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
