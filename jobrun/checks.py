@@ -1,0 +1,272 @@
+"""What `doctor` looks at, one check a function: the places, the lock, the ledger, the host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from jobrun import places
+from jobrun.errors import JobrunError
+from jobrun.instants import MINUTE, iso
+from jobrun.ledger import Ledger
+from jobrun.lock_file import FileLock
+from jobrun.screen import plural
+
+OK, WARN, FAIL = "ok", "WARN", "FAIL"
+YEAR_2000 = 946_684_800
+PACKAGES = ("typer", "rich", "croniter", "portalocker")
+# Where cron looks where the crontab has no PATH line.
+CRON_PATH = "/usr/bin:/bin"
+
+
+class Check(NamedTuple):
+    grade: str
+    name: str
+    found: str
+    hint: str | None = None
+
+
+class Patient(NamedTuple):
+    """What is looked at. `ledger` is None where there is none yet, or it can't be opened."""
+
+    path: str
+    ledger: Ledger | None
+    trouble: JobrunError | None  # why it could not be opened
+    environ: Mapping[str, str]
+    now: int
+
+
+def examine(patient: Patient) -> Iterator[Check]:
+    for check in CHECKS:
+        yield from check(patient)
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+
+def _folder(patient: Patient) -> Iterator[Check]:
+    folder = os.path.dirname(patient.path)
+    if not os.path.isdir(folder):
+        yield Check(OK, "folder", f"{folder} is not there yet; the first run makes it, 0700")
+        return
+    if not os.access(folder, os.W_OK):
+        yield Check(FAIL, "folder", f"{folder} can't be written", "its owner's call, or --ledger")
+        return
+    mode = os.stat(folder).st_mode & 0o777
+    if os.name != "nt" and mode & 0o022:
+        yield Check(WARN, "folder", f"{folder} can be written by others ({mode:04o})", "chmod go-w")
+    else:
+        yield Check(OK, "folder", folder)
+
+
+def _filesystem(patient: Patient) -> Iterator[Check]:
+    kind = places.filesystem(patient.path)
+    if kind in places.NETWORK:
+        hint = "a ledger on a local disk: locks of a network filesystem are not to be trusted"
+        yield Check(WARN, "filesystem", f"{kind}, a network filesystem", hint)
+    elif kind in places.EPHEMERAL:
+        hint = "a ledger on a volume: this one is gone with the container or the next boot"
+        yield Check(WARN, "filesystem", f"{kind}, which does not last", hint)
+    elif kind:
+        yield Check(OK, "filesystem", kind)
+
+
+_TRY_LOCK = """
+import sys
+from jobrun.lock_file import FileLock
+print(FileLock(*sys.argv[1:]).acquire())
+"""
+
+
+def _lock(patient: Patient) -> Iterator[Check]:
+    """A lock beside the ledger, asked for by another process while held, and once it is free."""
+    folder = os.path.dirname(patient.path)
+    place = folder if os.path.isdir(folder) else None
+    try:
+        with TemporaryDirectory(prefix=".doctor-", dir=place) as own:
+            lock = FileLock(own, "doctor", own)
+            lock.acquire()
+            held = _other_gets_it(own)
+            lock.release()
+            free = _other_gets_it(own)
+    except (JobrunError, OSError) as error:
+        yield Check(FAIL, "lock", str(error))
+        return
+    if (held, free) == ("False", "True"):
+        yield Check(OK, "lock", "held: a second process is refused; free: it gets it")
+    else:
+        found = f"while it was held a second process got {held}, afterwards {free}"
+        yield Check(FAIL, "lock", found, "a ledger on a local disk")
+
+
+def _other_gets_it(folder: str) -> str:
+    argv = [sys.executable, "-c", _TRY_LOCK, folder, "doctor", folder]
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    return result.stdout.strip() or (result.stderr.strip().splitlines() or ["nothing"])[-1]
+
+
+def _other_ledgers(patient: Patient) -> Iterator[Check]:
+    """A job that seems to have vanished is often in the ledger of another user."""
+    found = [path for path in _likely(patient.environ) if os.path.realpath(path) != patient.path]
+    others = [path for path in dict.fromkeys(found) if os.access(path, os.R_OK)]
+    if others:
+        hint = f"jobrun status --ledger {others[0]}"
+        yield Check(OK, "others", f"{', '.join(others)} can be read, too", hint)
+
+
+def _likely(environ: Mapping[str, str]) -> Iterator[str]:
+    yield "/var/lib/jobrun/jobrun.db"
+    for name, rest in (("XDG_STATE_HOME", "jobrun"), ("HOME", ".local/state/jobrun")):
+        if environ.get(name):
+            yield os.path.join(environ[name], rest, "jobrun.db")
+    for home in sorted(_homes()):
+        yield os.path.join(home, ".local/state/jobrun/jobrun.db")
+
+
+def _homes() -> list[str]:
+    if sys.platform == "win32":
+        return []
+    import pwd
+
+    return [user.pw_dir for user in pwd.getpwall()]
+
+
+# -- the ledger -----------------------------------------------------------------------------------
+
+
+def _ledger(patient: Patient) -> Iterator[Check]:
+    if patient.trouble is not None:
+        yield Check(FAIL, "ledger", patient.trouble.message, patient.trouble.hint)
+    elif patient.ledger is None:
+        yield Check(OK, "ledger", f"no ledger at {patient.path} yet")
+    else:
+        problems = patient.ledger.problems()
+        for problem in problems:
+            hint = "keep a copy; sqlite3 FILE .recover saves what can be read of a damaged file"
+            yield Check(FAIL, "ledger", problem, hint)
+        if not problems:
+            jobs = plural(len(patient.ledger.jobs()), "job")
+            yield Check(OK, "ledger", f"{patient.path}: whole, {jobs}")
+
+
+def _clock(patient: Patient) -> Iterator[Check]:
+    jobs = patient.ledger.jobs() if patient.ledger is not None else []
+    seen = max((job.largest_now for job in jobs), default=0)
+    if patient.now < YEAR_2000:
+        yield Check(FAIL, "clock", f"{iso(patient.now)}: it is not set", "set it; use NTP")
+    elif seen > patient.now + 5 * MINUTE:
+        found = f"{iso(patient.now)}, but a call has seen {iso(seen)}"
+        yield Check(WARN, "clock", found, "one of the two is wrong: jobrun watermark JOB --set")
+    else:
+        yield Check(OK, "clock", iso(patient.now))
+
+
+# -- the host -------------------------------------------------------------------------------------
+
+
+def _zones(patient: Patient) -> Iterator[Check]:
+    from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo("Europe/Istanbul")
+    except ZoneInfoNotFoundError:
+        yield Check(FAIL, "zones", "no zone database: --tz can't be used", "pip install tzdata")
+        return
+    system = [path for path in TZPATH if os.path.isdir(path)]
+    yield Check(OK, "zones", system[0] if system else f"tzdata {_version('tzdata')}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions(patient: Patient) -> Iterator[Check]:
+    import sqlite3
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    found = [f"python {python} ({sys.executable})", f"sqlite {sqlite3.sqlite_version}"]
+    versions = {package: _version(package) for package in PACKAGES}
+    found += [f"{package} {version}" for package, version in versions.items() if version]
+    yield Check(OK, "versions", ", ".join(found))
+    for package in (package for package, version in versions.items() if version is None):
+        yield Check(FAIL, "versions", f"{package} is missing", f"pip install {package}")
+    if sqlite3.sqlite_version_info < (3, 34):
+        yield Check(FAIL, "versions", f"sqlite {sqlite3.sqlite_version}: 3.34 is needed")
+
+
+def program() -> str | None:
+    """The absolute path of `jobrun`: beside the interpreter of its venv, else on the PATH."""
+    name = "jobrun.exe" if os.name == "nt" else "jobrun"
+    beside = os.path.join(os.path.dirname(sys.executable), name)
+    return beside if os.access(beside, os.X_OK) else shutil.which("jobrun")
+
+
+def _program(patient: Patient) -> Iterator[Check]:
+    path = program()
+    if path is None:
+        yield Check(
+            WARN, "program", "no `jobrun` beside this Python or on the PATH", "pip install ."
+        )
+    elif os.name == "nt" or os.path.dirname(path) in CRON_PATH.split(":"):
+        yield Check(OK, "program", path)
+    else:
+        folder = os.path.dirname(path)
+        hint = f"for the crontab: PATH={folder}:/usr/local/bin:{CRON_PATH}"
+        yield Check(OK, "program", path, hint)
+
+
+def _cron(patient: Patient) -> Iterator[Check]:
+    """Linux only: elsewhere the system starts it without a process of that name."""
+    if not os.path.isdir("/proc/self"):
+        return
+    names = {_process_name(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+    running = sorted(names & {"cron", "crond", "fcron", "dcron", "supercronic", "yacron"})
+    if running:
+        yield Check(OK, "cron", f"{running[0]} is running")
+    else:
+        hint = "fine where another host, a timer or a scheduler calls; else: systemctl start cron"
+        yield Check(WARN, "cron", "no cron is running here", hint)
+
+
+def _process_name(pid: str) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _mailer(patient: Patient) -> Iterator[Check]:
+    if os.name == "nt":
+        return
+    places_of_it = f"{patient.environ.get('PATH', '')}:/usr/sbin:/usr/lib"
+    path = shutil.which("sendmail", path=places_of_it)
+    if path is not None:
+        yield Check(OK, "mail", path)
+    else:
+        hint = "without a mailer cron drops all output: apt install msmtp-mta, or look at status"
+        yield Check(WARN, "mail", "no sendmail: cron can't mail what fails", hint)
+
+
+CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
+    _folder,
+    _filesystem,
+    _lock,
+    _ledger,
+    _other_ledgers,
+    _clock,
+    _zones,
+    _program,
+    _cron,
+    _mailer,
+    _versions,
+)
