@@ -221,7 +221,10 @@ class _Run:
         self.values = command.values(frame.job, unit, claimed, token, frame.zone, ledger)
         self.environment = command.environment(frame.call.environ, self.values)
         base = places.run_output(ledger, frame.job.name, claimed.run_id, self.started)
-        self.output = Output(frame.job.output == "live", base, places.make_folder)
+        owner = places.other_owner(os.stat(ledger))
+        self.output = Output(
+            frame.job.output == "live", base, lambda folder: places.make_folder(folder, owner)
+        )
 
     def perform(self, child: Child) -> Ended:
         job, frame = self.frame.job, self.frame

@@ -150,6 +150,16 @@ def _sha256(data: bytes) -> str:
     return str(sha256(data).hexdigest())
 
 
+def other_owner(ledger: os.stat_result) -> tuple[int, int] | None:
+    """(uid, gid) of the ledger's owner where we are root and he is not; else None.
+
+    What root makes beside another's ledger must be his, or he is locked out of his own jobs.
+    """
+    if sys.platform == "win32" or os.geteuid() != 0 or ledger.st_uid == 0:
+        return None
+    return ledger.st_uid, ledger.st_gid
+
+
 def make_folder(path: str, owner: tuple[int, int] | None = None) -> None:
     """Make the folder and its parents, 0700; root hands what it made to the ledger's owner.
 

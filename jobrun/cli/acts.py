@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from jobrun import job as jobs
 from jobrun import places, policy, process, run, schedule
@@ -15,7 +16,9 @@ from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.rows import JobRow
-from jobrun.schedule import Grid
+
+if TYPE_CHECKING:
+    from jobrun.schedule import Grid
 
 
 def skip(
