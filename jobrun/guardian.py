@@ -255,6 +255,8 @@ def _become(message: list[bytes], guardian: int) -> tuple[str, int]:
         return AT_CWD, error.errno or 0
     if os.getppid() != guardian:
         return AT_GUARDIAN, errno.ECHILD
+    if not argv[0]:
+        return AT_EXEC, errno.ENOENT  # joined to a folder of PATH it would be the folder
     try:
         os.execvpe(argv[0], argv, dict(item.split(b"=", 1) for item in environment))
     except OSError as error:

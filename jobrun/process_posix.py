@@ -6,14 +6,17 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from jobrun import guardian, tree, wire
 from jobrun.ended import Ended
 from jobrun.ladder import Ladder
-from jobrun.output import Output
-from jobrun.signals import Signals
 from jobrun.terminal import Terminal
 from jobrun.vigil import Vigil
+
+if TYPE_CHECKING:
+    from jobrun.output import Output
+    from jobrun.signals import Signals
 
 
 def start(lock_fd: int | None, stdin: str = "null") -> Child:
@@ -120,7 +123,8 @@ class Child:
 
 
 def _pairs(variables: Mapping[str, str]) -> list[bytes]:
-    return [os.fsencode(f"{name}={value}") for name, value in variables.items()]
+    # Python gives us a nameless variable where somebody has set one, and exec refuses it.
+    return [os.fsencode(f"{name}={value}") for name, value in variables.items() if name]
 
 
 def _collect(pid: int) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+from typing import TYPE_CHECKING
 
-from jobrun.output import Stream
 from jobrun.poller import Poller
+
+if TYPE_CHECKING:
+    from jobrun.output import Stream
 
 _CHUNK = 131_072
 _WHOLE_PIPE = 1 << 20

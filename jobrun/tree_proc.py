@@ -29,18 +29,20 @@ class ProcTree:
         self._start = start
         self._marks = [os.fsencode(f"\0{name}={value}\0") for name, value in marker.items()]
         self._spare = {1, os.getpid(), *spare}
+        self._known: dict[int, int] = {}  # pid and start of all that were ever found
 
     def members(self) -> tuple[int, ...]:
         return tuple(stat.pid for stat in self._scan())
 
     def send(self, number: int) -> None:
+        members = self._scan()  # first: whose parent dies of the signal is nobody's descendant
         # The whole group in one call: a process that forks meanwhile can't slip through. While the
         # leader is there, if only as a zombie, the group can't be somebody else's.
         leader = _stat(self._pid)
         together = leader is not None and self._is_ours(leader) and leader.group == self._pid
         if together:
             _try(os.killpg, self._pid, number)
-        for stat in self._scan():
+        for stat in members:
             if not (together and stat.group == self._pid):
                 _try(os.kill, stat.pid, number)
 
@@ -52,12 +54,16 @@ class ProcTree:
         while more:
             more = {stat.pid for stat in young.values() if stat.parent in more} - found
             found = found | more
-        return [young[pid] for pid in sorted(found - self._spare)]
+        members = [young[pid] for pid in sorted(found - self._spare)]
+        self._known.update((stat.pid, stat.start) for stat in members)
+        return members
 
     def _belongs(self, stat: Stat) -> bool:
         if stat.pid == self._pid:
             return self._is_ours(stat)
-        return stat.group == self._pid or self._is_marked(stat.pid)
+        if self._known.get(stat.pid) == stat.start or stat.group == self._pid:
+            return True
+        return self._is_marked(stat.pid)
 
     def _is_ours(self, stat: Stat) -> bool:
         return stat.start == self._start

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from jobrun import tree_proc
 from jobrun.ended import EXITED, INTERRUPTED, NOT_STARTED, TIMED_OUT, UNKNOWN_PID, Ended
 from jobrun.ladder import Ladder
-from jobrun.output import Output
 from jobrun.poller import Poller
 from jobrun.pump import Pump
 from jobrun.signals import STOPPING, Signals, put_back
 
 if TYPE_CHECKING:
+    from jobrun.output import Output
     from jobrun.process_posix import Child
 
 LINGER = 1.0  # seconds to go on reading after the end
