@@ -1,0 +1,338 @@
+"""What every ledger must do with windows, gaps and the watermark. Over every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobrun import rows
+from jobrun.instants import HOUR, iso
+from jobrun.ledger import Ledger
+from jobrun.rows import Block, Gap, Opening
+from tests.ledger_calls import (
+    ELEVEN,
+    IMPLEMENTATIONS,
+    NOW,
+    TEN,
+    TWELVE,
+    Again,
+    begin,
+    claim,
+    hourly,
+    job_row,
+    opened,
+    result,
+    run,
+    state,
+    watermark,
+)
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Again]:
+    with opened(request.param, tmp_path) as again:
+        yield again
+
+
+@pytest.fixture
+def ledger(again: Again) -> Ledger:
+    """A ledger without a row."""
+    return again()
+
+
+# -- again and by hand ---------------------------------------------------------------------------
+
+
+def test_a_rerun_that_fails_leaves_the_success(ledger: Ledger) -> None:
+    """R41: processed stays processed, attempts are counted, the watermark does not move."""
+    run(ledger, TEN)
+    finished = run(ledger, TEN, rows.FAILED_RUN, kind=rows.RERUN, next_attempt_at=NOW + 60)
+    assert (finished.outcome, finished.window_state) == (rows.FAILED_RUN, rows.PROCESSED)
+    assert not finished.marked
+    assert state(ledger, TEN) == (rows.PROCESSED, 2, 1)
+    assert watermark(ledger) == ELEVEN
+
+
+def test_a_lost_rerun_leaves_the_success(ledger: Ledger) -> None:
+    """A crash during a rerun is no reason to run the window again."""
+    run(ledger, TEN)
+    opened = begin(ledger, claim(TEN, kind=rows.RERUN))
+    assert opened.claimed is not None
+    begin(ledger, lost=(opened.claimed.run_id,))
+    assert state(ledger, TEN) == (rows.PROCESSED, 2, 0)
+
+
+def test_bounds_of_a_window_are_immutable(ledger: Ledger) -> None:
+    """R5: a later attempt has the stored end, whatever the schedule says by then."""
+    run(ledger, TEN, rows.FAILED_RUN)
+    run(ledger, TEN, hours=5)
+    window = ledger.window("j", claim(TEN).key or "")
+    assert window is not None
+    assert (window.end, window.windows) == (ELEVEN, 1)
+
+
+def test_a_unit_that_is_no_window(ledger: Ledger) -> None:
+    """`--key`: no bounds, no watermark, and not among the job's windows."""
+    unit = claim(TEN)._replace(key="j:orders.csv", start=None, end=None)
+    opened = ledger.open(Opening("j", 0, NOW), unit, None)
+    assert opened is not None
+    assert opened.claimed is not None
+    finished = ledger.finish(result(opened.claimed, unit.key), None, None)
+    assert (finished.window_state, finished.watermark) == (rows.PROCESSED, None)
+    (row,) = ledger.keys("j")
+    assert (row.key, row.start, row.end) == ("j:orders.csv", None, None)
+    assert ledger.windows("j", 0, NOW) == []
+    assert ledger.runs(key="j:orders.csv")[0].start is None
+
+
+def test_a_plain_run_is_a_run_only(ledger: Ledger) -> None:
+    """Without a schedule and without a key there is no unit to mark."""
+    plain = claim(TEN)._replace(key=None, start=None, end=None, kind=None)
+    opened = ledger.open(Opening("j", 0, NOW), plain, None)
+    assert opened is not None
+    assert opened.claimed is not None
+    assert opened.claimed.attempt == 1
+    finished = ledger.finish(result(opened.claimed, None), None, None)
+    assert (finished.outcome, finished.window_state) == (rows.SUCCEEDED, None)
+    assert ledger.keys("j") == []
+
+
+def test_windows_skipped_by_hand_are_finished(ledger: Ledger) -> None:
+    """R30: the watermark passes them; a processed one stays what it is."""
+    run(ledger, TEN)
+    run(ledger, ELEVEN, rows.FAILED_RUN, next_attempt_at=NOW + 60)
+    job = job_row(ledger)
+    three = tuple((f"j:{iso(start)}", start, start + HOUR) for start in (TEN, ELEVEN, TWELVE))
+    opened = ledger.skip_windows(Opening("j", job.token, NOW), three, hourly)
+    assert opened is not None
+    assert opened.watermark == TWELVE + HOUR
+    assert state(ledger, TEN) == (rows.PROCESSED, 1, 0)
+    assert state(ledger, ELEVEN) == (rows.SKIPPED, 1, 1)
+    window = ledger.window("j", f"j:{iso(TWELVE)}")
+    assert window is not None
+    assert (window.state, window.reason, window.attempts) == (rows.SKIPPED, rows.BY_HAND, 0)
+
+
+def test_a_watermark_set_back_voids_what_ends_after_now(ledger: Ledger) -> None:
+    """R38: rows of a clock that was wrong are kept and listed, and in nobody's way."""
+    far = TEN + 365 * 24 * HOUR
+    gap = Gap(TEN, far, 8760, rows.NOT_LATEST)
+    begin(ledger, gaps=(gap,))
+    run(ledger, far)
+    job = job_row(ledger)
+    assert job.watermark == far + HOUR
+    opened = ledger.set_watermark(Opening("j", job.token, NOW), TEN, hourly)
+    assert opened is not None
+    assert opened.watermark == TEN
+    assert list(ledger.blocks("j", 0)) == []
+    assert [row.state for row in ledger.windows("j", 0, 2 * far)] == [rows.VOID]
+    assert [row.void for row in ledger.gaps("j", 0, 2 * far)] == [True]
+    assert ledger.problems() == []
+
+
+def test_a_watermark_set_back_keeps_what_was_processed(ledger: Ledger) -> None:
+    """R38: it goes up again over windows that are processed, and they are not run again."""
+    run(ledger, TEN)
+    job = job_row(ledger)
+    opened = ledger.set_watermark(Opening("j", job.token, NOW), TEN, hourly)
+    assert opened is not None
+    assert opened.watermark == ELEVEN
+
+
+def test_a_watermark_set_forward_voids_nothing(ledger: Ledger) -> None:
+    """By hand it may go up."""
+    run(ledger, TEN, rows.FAILED_RUN)
+    job = job_row(ledger)
+    opened = ledger.set_watermark(Opening("j", job.token, NOW), TWELVE, hourly)
+    assert opened is not None
+    assert opened.watermark == TWELVE
+    assert state(ledger, TEN) == (rows.FAILED, 1, 1)
+
+
+def test_a_void_window_may_be_run_with_other_bounds(ledger: Ledger) -> None:
+    """It is nobody's any more; its attempts go on counting."""
+    run(ledger, TEN, hours=24)
+    job = job_row(ledger)
+    ledger.set_watermark(Opening("j", job.token, NOW), TEN, hourly)
+    assert state(ledger, TEN) == (rows.VOID, 1, 0)
+    run(ledger, TEN)
+    window = ledger.window("j", claim(TEN).key or "")
+    assert window is not None
+    assert (window.state, window.end, window.attempts) == (rows.PROCESSED, ELEVEN, 2)
+
+
+def test_a_forgotten_job_leaves_no_row(ledger: Ledger) -> None:
+    """Every row goes; the token goes on, so that no holder of the old job passes for a new one."""
+    run(ledger, TEN)
+    begin(ledger, gaps=(Gap(ELEVEN, TWELVE, 1, rows.TOO_OLD),), events=((None, "x", None),))
+    ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
+    ledger.forget("j")
+    assert (ledger.jobs(), ledger.runs(), ledger.skips(), ledger.events()) == ([], [], [], [])
+    assert ledger.windows("j", 0, 2 * NOW) == []
+    assert begin(ledger).token == 3
+
+
+# -- the watermark, gaps and blocks --------------------------------------------------------------
+
+
+def test_a_filled_hole_lets_the_watermark_jump(ledger: Ledger) -> None:
+    """R25: over whatever adjoins and is finished, windows and gaps alike."""
+    run(ledger, TEN, rows.FAILED_RUN)
+    run(ledger, ELEVEN)
+    begin(ledger, gaps=(Gap(TWELVE, TWELVE + 3 * HOUR, 3, rows.TOO_OLD),))
+    run(ledger, TWELVE + 3 * HOUR)
+    run(ledger, TWELVE + 5 * HOUR)
+    assert watermark(ledger) == TEN
+    assert run(ledger, TEN).watermark == TWELVE + 4 * HOUR
+
+
+def test_a_gap_moves_the_watermark(ledger: Ledger) -> None:
+    """R29: what is given up is one row, finished, with how many and why."""
+    gap = Gap(TEN, TEN + 100 * HOUR, 100, rows.NOT_LATEST, "outage", NOW)
+    assert begin(ledger, gaps=(gap,)).watermark == TEN + 100 * HOUR
+    assert ledger.gaps("j", TEN, ELEVEN) == [gap]
+    assert ledger.gaps("j", TEN + 100 * HOUR, TEN + 200 * HOUR) == []
+
+
+def test_a_failed_window_that_is_given_up_is_skipped(ledger: Ledger) -> None:
+    """R29: its own row says so, with the reason, and the watermark passes it."""
+    run(ledger, TEN, rows.FAILED_RUN, next_attempt_at=NOW + 60)
+    key = claim(TEN).key or ""
+    opened = begin(ledger, ended=((key, rows.NOT_LATEST),), events=((key, "given-up", "why"),))
+    assert opened.watermark == ELEVEN
+    window = ledger.window("j", key)
+    assert window is not None
+    assert (window.state, window.reason) == (rows.SKIPPED, rows.NOT_LATEST)
+    assert [event[3:] for event in ledger.events()] == [(key, "given-up", "why")]
+
+
+@pytest.mark.parametrize(
+    ("hour", "left"),
+    [
+        (0, [(1, 4, 3)]),
+        (1, [(0, 1, 1), (2, 4, 2)]),
+        (3, [(0, 3, 3)]),
+    ],
+)
+def test_a_window_that_is_run_is_cut_out_of_its_gap(
+    ledger: Ledger, hour: int, left: list[tuple[int, int, int]]
+) -> None:
+    """R29: its row then wins, the pieces that remain keep their counts, reason and detail."""
+    gap = Gap(TEN, TEN + 4 * HOUR, 4, rows.TOO_OLD, "outage", NOW)
+    begin(ledger, gaps=(gap,))
+    run(ledger, TEN + hour * HOUR, rows.FAILED_RUN, kind=rows.BACKFILL)
+    pieces = [
+        gap._replace(start=TEN + a * HOUR, end=TEN + b * HOUR, windows=windows)
+        for a, b, windows in left
+    ]
+    assert ledger.gaps("j", 0, 2 * NOW) == pieces
+    assert state(ledger, TEN + hour * HOUR) == (rows.FAILED, 1, 1)
+    assert ledger.problems() == []
+
+
+def test_a_gap_of_unequal_windows_is_cut_without_a_guess(ledger: Ledger) -> None:
+    """Where only the schedule could tell how many lie on each side, the counts become unknown."""
+    begin(ledger, gaps=(Gap(TEN, TEN + 5 * HOUR, 4, rows.TOO_OLD),))
+    run(ledger, ELEVEN)
+    assert [gap.windows for gap in ledger.gaps("j", 0, 2 * NOW)] == [None, None]
+
+
+def test_a_gap_of_one_window_goes_as_a_whole(ledger: Ledger) -> None:
+    """Nothing remains of it."""
+    begin(ledger, gaps=(Gap(TEN, ELEVEN, 1, rows.TOO_OLD),))
+    run(ledger, TEN)
+    assert ledger.gaps("j", 0, 2 * NOW) == []
+
+
+def test_blocks_are_windows_and_gaps_by_start(ledger: Ledger) -> None:
+    """Planning walks around them (R19), from any instant, also from inside of one."""
+    begin(ledger, gaps=(Gap(ELEVEN, ELEVEN + 2 * HOUR, 2, rows.TOO_OLD),))
+    run(ledger, TEN, rows.FAILED_RUN, next_attempt_at=NOW)
+    run(ledger, ELEVEN + 3 * HOUR)
+    failed = Block(TEN, ELEVEN, rows.FAILED, f"j:{iso(TEN)}", NOW)
+    gap = Block(ELEVEN, ELEVEN + 2 * HOUR, "gap", None, None)
+    later = ELEVEN + 3 * HOUR
+    done = Block(later, later + HOUR, rows.PROCESSED, f"j:{iso(later)}", None)
+    assert list(ledger.blocks("j", 0)) == [failed, gap, done]
+    assert list(ledger.blocks("j", TEN + 1)) == [failed, gap, done]
+    assert list(ledger.blocks("j", ELEVEN)) == [gap, done]
+    assert list(ledger.blocks("j", TWELVE)) == [gap, done]
+    assert list(ledger.blocks("j", later + HOUR)) == []
+
+
+def test_blocks_of_more_than_a_page(ledger: Ledger) -> None:
+    """Pages join without a seam."""
+    gaps = tuple(
+        Gap(TEN + n * 2 * HOUR, TEN + n * 2 * HOUR + HOUR, 1, rows.TOO_OLD) for n in range(1, 1201)
+    )
+    begin(ledger, gaps=gaps)
+    assert [block.start for block in ledger.blocks("j", 0)] == [gap.start for gap in gaps]
+
+
+def test_counting_blocks(ledger: Ledger) -> None:
+    """Windows that have a row or lie in a gap, of those that start in the range."""
+    begin(ledger, gaps=(Gap(TWELVE, TWELVE + 9 * HOUR, 9, rows.TOO_OLD),))
+    run(ledger, TEN, rows.FAILED_RUN)
+    run(ledger, ELEVEN)
+    assert ledger.count_blocks("j", TEN, TWELVE) == 2
+    assert ledger.count_blocks("j", TEN, TWELVE + 1) == 11
+    assert ledger.count_blocks("j", ELEVEN, TWELVE) == 1
+
+
+def test_windows_that_meet_a_range(ledger: Ledger) -> None:
+    """By start; one that reaches in from below is there, one that only touches is not."""
+    run(ledger, TEN)
+    run(ledger, ELEVEN, hours=3)
+    met = ledger.windows("j", TWELVE, TWELVE + HOUR)
+    assert [(row.start, row.end, row.windows) for row in met] == [(ELEVEN, ELEVEN + 3 * HOUR, 3)]
+    assert ledger.windows("j", 0, TEN) == []
+    assert len(ledger.windows("j", 0, NOW, limit=1)) == 1
+
+
+OUTCOMES = [rows.SUCCEEDED, rows.FAILED_RUN, rows.INTERRUPTED, "gap", "skip"]
+
+
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(history=st.lists(st.tuples(st.integers(0, 7), st.sampled_from(OUTCOMES)), max_size=25))
+def test_the_watermark_is_the_end_of_the_finished_prefix(
+    again: Again, history: list[tuple[int, str]]
+) -> None:
+    """R18: whatever happens in whatever order, it passes no hole and never goes back."""
+    ledger = again()
+    begin(ledger)
+    ledger.forget("j")
+    begin(ledger)
+    finished: set[int] = set()  # hours that are processed, skipped or in a gap
+    expected = 0
+    for hour, what in history:
+        happen(ledger, hour, what, finished)
+        while expected in finished:
+            expected += 1
+        assert watermark(ledger) == TEN + expected * HOUR
+    assert ledger.problems() == []
+
+
+def happen(ledger: Ledger, hour: int, what: str, finished: set[int]) -> None:
+    """One call, and what it means for the model."""
+    start = TEN + hour * HOUR
+    before = state(ledger, start)
+    if what == "gap":
+        if before is None and hour not in finished:
+            begin(ledger, gaps=(Gap(start, start + HOUR, 1, rows.TOO_OLD),))
+            finished.add(hour)
+    elif what == "skip":
+        opening = Opening("j", job_row(ledger).token, NOW)
+        ledger.skip_windows(opening, ((f"j:{iso(start)}", start, start + HOUR),), hourly)
+        finished.add(hour)
+    else:
+        run(ledger, start, what)
+        if what == rows.SUCCEEDED:
+            finished.add(hour)
+        elif before is None or before[0] != rows.PROCESSED:
+            finished.discard(hour)
