@@ -1,9 +1,8 @@
 """Every and Cron: the boundaries between windows. Pure.
 
-A grid is a pure function of its text and of the zone database: no starting point, no clock. Inside,
-windows of fixed length are integer arithmetic; days, weeks, months and cron expressions are
-readings of a wall clock, enumerated a few local days at a time, made instants one by one
-(`walls.py`), and only then sorted and cut. So `next` and `floor` can't disagree.
+A grid is a pure function of its text and of the zone database: no starting point, no clock. Windows
+of a fixed length are integer arithmetic; days, weeks, months and cron expressions are readings of a
+wall clock (`walls.py`).
 
 croniter is imported here only, for `--cron` only, and is given naive midnights: what it says about
 days of the calendar is right, what it says about changing clocks is not asked for.
@@ -13,17 +12,15 @@ This module is on the idle way: it imports nothing at the top that a bare interp
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
-from jobrun import expression
 from jobrun.errors import UsageError
 from jobrun.instants import DAY, HOUR, MINUTE, WEEK, iso, iso_z
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import tzinfo
+    from collections.abc import Iterable
     from typing import Protocol
+
+    from jobrun.walls import Days
 
     class Grid(Protocol):
         """Boundaries in strictly increasing order; instants are whole seconds."""
@@ -48,15 +45,6 @@ if TYPE_CHECKING:
         def describe(self) -> str:
             """For people: every 1 hour (UTC)."""
 
-    # The ordinals of the days, from the first to the last, that have boundaries.
-    Days = Callable[[int, int], Iterable[int]]
-
-# Days as ordinals: 1970-01-02 (the C library of Windows has nothing before 1970) and 9998-12-30.
-_EARLIEST, _LATEST = 719_164, 3_651_694
-# Days that are looked through for a boundary: doubled, up to 90 years. The longest real distance
-# is 40 years, from one fifth Friday in February to the next over 2100.
-_SPANS = tuple(2**power for power in range(16))
-_CACHED = 8  # spans kept; a plan asks for the same two or three again and again
 
 _UNITS = {
     "s": ("s", "sec", "secs", "second", "seconds"),
@@ -82,6 +70,8 @@ def canonical(every: str | None, cron: str | None, anchor: str | None, tz: str |
     if cron is not None and every is None:
         if anchor is not None:
             raise UsageError(f'--anchor "{anchor}" goes with --every, not with --cron')
+        from jobrun import expression
+
         return f"cron {expression.normal(cron)}{_zone_text(tz)}"
     if every is None or cron is not None:
         raise UsageError("exactly one of --every and --cron makes the grid", "--every 1h")
@@ -136,13 +126,13 @@ def _bad_every(text: str) -> UsageError:
 
 
 def _anchor_text(every: str, length: int, anchor: str | None) -> str:
+    if anchor is None and DAY % length:
+        rule = "it does not divide a day, so the grid needs an instant to start from"
+        hint = f"--every {every} --anchor 2026-09-01T00:00Z"
+        if length % DAY == 0:
+            hint = f"--every {length // DAY}d, or {hint}"
+        raise UsageError(f"--every {every}: {rule}", hint)
     if anchor is None:
-        if DAY % length:
-            rule = "it does not divide a day, so the grid needs an instant to start from"
-            hint = f"--every {every} --anchor 2026-09-01T00:00Z"
-            if length % DAY == 0:
-                hint = f"--every {length // DAY}d, or {hint}"
-            raise UsageError(f"--every {every}: {rule}", hint)
         return ""
     from jobrun.windows import parse_when
 
@@ -172,7 +162,7 @@ def parse(text: str) -> Grid:
 
 
 def _parse_calendar(text: str, number: int, unit: str, tz: str) -> Grid:
-    from jobrun.walls import load_zone
+    from jobrun.walls import Walls, load_zone
 
     said = f"every {_count(number, unit)} ({tz})"
     return Walls(text, tz, load_zone(tz), _days_of_unit(number, unit), (0,), False, said)
@@ -200,7 +190,8 @@ def _first_days(number: int, first: int, last: int) -> Iterable[int]:
 def _parse_cron(text: str, expr: str, tz: str) -> Grid:
     from croniter import croniter  # type: ignore[import-untyped]
 
-    from jobrun.walls import load_zone
+    from jobrun import expression
+    from jobrun.walls import EARLIEST, LATEST, Walls, load_zone
 
     zone = load_zone(tz)
     fields = expr.split(" ")
@@ -212,7 +203,7 @@ def _parse_cron(text: str, expr: str, tz: str) -> Grid:
     ) as error:  # besides its own errors it raises bare ValueError, AttributeError ...
         raise UsageError(f'--cron "{expr}": croniter can\'t read it: {error}') from None
     days = _days_of_cron(" ".join(["0", "0", *fields[2:]]), together != "both")
-    if len(list(_first(days(_EARLIEST, _LATEST), 2))) < 2:
+    if len(list(_first(days(EARLIEST, LATEST), 2))) < 2:
         rule = "never fires: there is no such day in any year"
         raise UsageError(f'--cron "{expr}": {rule}', 'the last day of a month: --cron "0 0 L * *"')
     minute_of_day = tuple(
@@ -259,7 +250,7 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {name if number > 1 else name[:-1]}"
 
 
-# -- the grids -------------------------------------------------------------------------------------
+# -- windows of a fixed length ---------------------------------------------------------------------
 
 
 class Every:
@@ -288,98 +279,6 @@ class Every:
 
     def describe(self) -> str:
         return self._said
-
-
-class Walls:
-    """Windows between readings of a wall clock: days, weeks, months, cron expressions.
-
-    `repeat`: a reading that comes twice is two boundaries and a missing one is none (an expression
-    for every hour); otherwise each is one (`walls.first_instant`).
-    """
-
-    __slots__ = ("_days", "_minutes", "_repeat", "_said", "_spans", "_zone", "text", "zone")
-
-    def __init__(
-        self,
-        text: str,
-        name: str,
-        zone: tzinfo,
-        days: Days,
-        minutes: tuple[int, ...],
-        repeat: bool,
-        said: str,
-    ) -> None:
-        self.text = text
-        self.zone = name
-        self._zone = zone
-        self._days = days
-        self._minutes = minutes
-        self._repeat = repeat
-        self._said = said
-        self._spans: dict[tuple[int, int], list[int]] = {}
-
-    def next(self, t: int) -> int:
-        today = self._day(t)
-        for span in _SPANS:
-            known = self._between(today - 1, today + span)
-            at = bisect_right(known, t)
-            # A whole day must lie above it: clocks that go back over a midnight mix two days.
-            if at < len(known) and self._day(known[at]) < today + span:
-                return known[at]
-        raise self._none(t, "after")
-
-    def floor(self, t: int) -> int:
-        today = self._day(t)
-        for span in _SPANS:
-            known = self._between(today - span, today + 1)
-            at = bisect_right(known, t)
-            if at and self._day(known[at - 1]) > today - span:
-                return known[at - 1]
-        raise self._none(t, "up to")
-
-    def count(self, a: int, b: int, limit: int | None = None) -> int | None:
-        from jobrun.walls import start_of_day
-
-        total, at = 0, a
-        while at < b and (limit is None or total <= limit):
-            day = self._day(at)
-            known = self._between(day - 1, day + 33)
-            until = min(b, start_of_day(day + 32, self._zone))
-            total += bisect_right(known, until) - bisect_right(known, at)
-            at = until
-        return total if limit is None or total <= limit else None
-
-    def describe(self) -> str:
-        return self._said
-
-    def _day(self, t: int) -> int:
-        from jobrun.walls import day_of
-
-        if not 0 <= t < (_LATEST - 719_163) * DAY:
-            raise UsageError(f"{t} s since 1970 is outside the years 1970 to 9998")
-        return day_of(t, self._zone)
-
-    def _between(self, first: int, last: int) -> list[int]:
-        """The boundaries that the readings of these days give, in order."""
-        key = (max(first, _EARLIEST), min(last, _LATEST))
-        known = self._spans.get(key)
-        if known is None:
-            known = self._enumerate(*key)
-            if len(self._spans) >= _CACHED:
-                self._spans.clear()
-            self._spans[key] = known
-        return known
-
-    def _enumerate(self, first: int, last: int) -> list[int]:
-        from jobrun.walls import instants_of_day
-
-        found: set[int] = set()
-        for day in self._days(first, last):
-            found.update(instants_of_day(day, self._minutes, self._zone, self._repeat))
-        return sorted(found)
-
-    def _none(self, t: int, where: str) -> UsageError:
-        return UsageError(f'"{self.text}" has no boundary {where} {iso_z(t)}')
 
 
 # -- the calendar of a zone ------------------------------------------------------------------------
