@@ -22,7 +22,7 @@ PAUSE = 10.0  # seconds between two plain lines
 
 
 class Progress:
-    """`advance` after each window, `hide` before a line, `close` at the end, also after an error."""
+    """`advance` after each window, `hide` before a line, `close` at the end, come what may."""
 
     def __init__(self, total: int, *, live: bool, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr

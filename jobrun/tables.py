@@ -132,7 +132,9 @@ def _paint(screen: Screen, out: TextIO) -> None:
     # rich takes 40 ms to load: a pipe does without it.
     from rich.console import Console
 
-    console = Console(file=out, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    console = Console(file=out, highlight=False, markup=False, emoji=False)
+    if console.no_color:  # rich would still write bold and dim
+        console = Console(file=out, color_system=None, highlight=False, markup=False, emoji=False)
     for part in screen.parts:
         if isinstance(part, Line):
             console.print(_text(part.cells), soft_wrap=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from jobrun import schedule
 from jobrun.instants import from_iso, iso
 from jobrun.ledger_sqlite import SqliteLedger, open_ledger
-from jobrun.rows import FAILED_RUN, SUCCEEDED, Caller, Claim, Gap, Opening, Result
+from jobrun.rows import FAILED_RUN, KILLED, SUCCEEDED, Caller, Claim, Gap, Opening, Result
 
 
 def at(text: str) -> int:
@@ -48,7 +48,12 @@ class Writer:
     ) -> None:
         """A call that writes and runs nothing. Options as `on_failure="continue"`."""
         given = {f"--{option.replace('_', '-')}": text for option, text in options.items()}
-        spec = {"options": given, "command": list(command), "cwd": "/srv", "user": "etl"}
+        spec: dict[str, object] = {
+            "options": given,
+            "command": list(command),
+            "cwd": "/srv",
+            "user": "etl",
+        }
         spec |= {"host": "db1", "terminal": False, "at": now}
         with self.open() as ledger:
             opening = Opening(
@@ -91,7 +96,7 @@ class Writer:
             assert opened is not None
             assert opened.claimed is not None
             if took is not None:
-                how = outcome or (FAILED_RUN if exit_code else SUCCEEDED)
+                how = outcome or _outcome(exit_code, signal)
                 result = Result(
                     job=name,
                     run_id=opened.claimed.run_id,
@@ -116,6 +121,12 @@ class Writer:
         with self.open() as ledger:
             for instant in instants:
                 assert ledger.skip(name, "no-closed-window", None, None, instant)
+
+
+def _outcome(exit_code: int | None, signal: int | None) -> str:
+    if signal is not None:
+        return KILLED
+    return FAILED_RUN if exit_code else SUCCEEDED
 
 
 def _token(ledger: SqliteLedger, name: str) -> int:

@@ -30,7 +30,7 @@ def history_screen(
     else:
         parts.append(line("no runs", DIM))
     if cut:
-        parts.append(line(f"older runs are left out: --limit {rows * 10}, or --since WHEN", DIM))
+        parts.append(line(f"older runs are left out: --limit {rows * 10}", DIM))
     if skips:
         parts += [line(""), _skips_table(skips, now, with_job=job is None)]
     data = {

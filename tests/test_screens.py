@@ -1,0 +1,591 @@
+"""What the screens say, to the letter: of ledgers made through their own calls, as to a pipe."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jobrun import picture, schedule, tables
+from jobrun.instants import DAY, HOUR, MINUTE, from_iso
+from jobrun.kept import HEAD, Keeper
+from jobrun.printed import Stream, Tail, follow, harmless, last_lines, texts
+from jobrun.rows import Gap, RunRow
+from jobrun.screen import Cell, Line, Screen, Table, about, ago, moment, span
+from jobrun.screens.history import history_screen
+from jobrun.screens.show import job_screen, key_screen, run_screen
+from jobrun.screens.status import status_screen
+from jobrun.screens.windows import keys_screen, windows_screen
+from jobrun.standing import LATE, stand
+from tests.ledgers import Writer, at
+
+NOW = at("09-04 03:07")
+Alive = Callable[[RunRow], bool]
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path / "jobrun.db")
+
+
+@pytest.fixture
+def orders(writer: Writer) -> Writer:
+    """An hourly job: two windows given up, one that needed two tries, one that fails for ever."""
+    first = at("09-03 03:00")
+    writer.job("orders", first, every="every 1h", watermark=first)
+    for start in range(first, at("09-03 19:00"), HOUR):
+        if start == at("09-03 10:00"):
+            writer.run("orders", start, start + HOUR, took=1, exit_code=None, signal=9)
+            writer.run("orders", start, start + HOUR + 280, user="anna", terminal=True, took=3.9)
+        else:
+            writer.run("orders", start, start + HOUR + 1, took=4.1)
+    gap = Gap(at("09-03 19:00"), at("09-03 21:00"), 2, "by-hand", "source down")
+    writer.job("orders", at("09-03 21:02"), every="every 1h", gaps=(gap,))
+    writer.run("orders", at("09-03 21:00"), at("09-03 22:00:01"), took=4.1)
+    for attempt in range(50):
+        started = at("09-03 23:00:01") + attempt * 5 * MINUTE
+        writer.run("orders", at("09-03 22:00"), started, took=0.3, exit_code=3, kind="retry")
+    return writer
+
+
+def alive(run: RunRow) -> bool:
+    return True
+
+
+def gone(run: RunRow) -> bool:
+    return False
+
+
+def status(writer: Writer, now: int = NOW, is_alive: Alive = alive, check: bool = False) -> str:
+    with writer.open() as ledger:
+        found = [stand(ledger, job, now, is_alive) for job in ledger.jobs()]
+    return tables.plain(status_screen("/l.db", found, now, check=check))
+
+
+def state(writer: Writer, now: int, is_alive: Alive = alive) -> str:
+    """The word for the only job of the ledger."""
+    with writer.open() as ledger:
+        return stand(ledger, ledger.jobs()[0], now, is_alive).state
+
+
+def history(writer: Writer, job: str | None, *, every: bool = False, rows: int = 20) -> str:
+    with writer.open() as ledger:
+        runs, skips = ledger.runs(job=job, limit=200), ledger.skips(job)
+    screen = history_screen("/l.db", runs, skips, NOW, job=job, every=every, rows=rows, more=False)
+    return tables.plain(screen)
+
+
+def windows(
+    writer: Writer, job: str, since: int | None = None, now: int = NOW, is_alive: Alive = alive
+) -> str:
+    return tables.plain(windows_of(writer, job, since, now, is_alive))
+
+
+def windows_of(
+    writer: Writer, job: str, since: int | None, now: int, is_alive: Alive = alive
+) -> Screen:
+    with writer.open() as ledger:
+        row = ledger.job(job)
+        assert row is not None
+        grid = schedule.parse(row.schedule or "")
+        seen = picture.take(ledger, row, grid, since, now, is_alive)
+    return windows_screen("/l.db", seen, now, lambda t: schedule.local(t, grid.zone)[:2])
+
+
+# -- status -------------------------------------------------------------------------------------
+
+
+def test_status_says_what_fails_since_when_and_what_to_type(orders: Writer) -> None:
+    """The window that fails, how often, what waits behind it, and the next two commands."""
+    expected = """\
+ledger /l.db  now 2026-09-04T03:07:00+00:00
+JOB     STATE    DONE TO                    BEHIND  LAST RUN                              CALLED
+orders  FAILING  2026-09-03T22:00:00+00:00  5 (5h)  exit 3 x50 2026-09-04T03:05:01+00:00  2026-09-04T03:05:01+00:00
+orders  FAILING: exit 3, 50 failures of window 09-03 22:00 - 23:00, 4 later windows wait
+  jobrun logs orders    jobrun windows orders
+"""  # noqa: E501
+    assert expected == status(orders)
+
+
+def test_check_prints_what_is_wrong_and_nothing_else(orders: Writer) -> None:
+    """A healthy job has no line of its own under --check."""
+    orders.job("mirror", NOW)
+    orders.run("mirror", None, NOW - 5)
+    expected = """\
+orders  FAILING: exit 3, 50 failures of window 09-03 22:00 - 23:00, 4 later windows wait
+  jobrun logs orders    jobrun windows orders
+"""
+    assert expected == status(orders, check=True)
+
+
+def test_a_plain_job_that_fails_counts_its_runs(writer: Writer) -> None:
+    """Without windows it is the row of equal ends that counts."""
+    writer.job("mirror", NOW)
+    writer.run("mirror", None, NOW - 40 * MINUTE)
+    for minutes in (30, 20, 10):
+        writer.run("mirror", None, NOW - minutes * MINUTE, exit_code=23)
+    assert "mirror  FAILING: exit 23 x3 since 09-04 02:37\n" in status(writer)
+
+
+def test_a_running_job_shows_how_long_and_how_long_it_takes(writer: Writer) -> None:
+    """So that a person can tell slow from stuck."""
+    writer.job("backup", NOW)
+    writer.run("backup", None, NOW - 2 * DAY, took=3 * HOUR + 20 * MINUTE)
+    writer.run("backup", None, NOW - 3 * HOUR - 7 * MINUTE, took=None)
+    assert "3h07m, mostly 3h20m" in status(writer)
+    assert state(writer, NOW) == "running"
+
+
+def test_a_run_without_end_whose_processes_are_gone_is_lost_at_once(writer: Writer) -> None:
+    """No timeout is guessed, and the next step is named (M7)."""
+    writer.job("backup", NOW)
+    run = writer.run("backup", None, NOW - MINUTE, took=None)
+    expected = f"""\
+backup  lost: run {run} of 09-04 03:06 has no end and its processes are gone
+  jobrun show {run}    jobrun logs {run}
+"""
+    assert expected == status(writer, is_alive=gone, check=True)
+
+
+def test_a_run_is_stuck_after_what_its_call_says(writer: Writer) -> None:
+    """--stuck-after of the last call is the limit."""
+    writer.job("backup", NOW - 3 * HOUR, stuck_after="2h")
+    writer.run("backup", None, NOW - 3 * HOUR, took=None)
+    assert state(writer, NOW - HOUR) == "running"
+    assert "backup  STUCK: run 1 since 09-04 00:07 (3h), holder db1:" in status(writer)
+
+
+def test_a_job_that_nobody_calls_is_late(writer: Writer) -> None:
+    """Its crontab line may be gone: how long it was silent, and how often it was called."""
+    writer.job("stock", NOW - DAY)
+    for quarter in range(4):
+        writer.run("stock", None, NOW - 20 * HOUR - (3 - quarter) * 15 * MINUTE)
+    expected = """\
+stock  LATE: not called for 20h (was every 15m): is its crontab line there?
+  jobrun doctor
+"""
+    assert state(writer, NOW - 20 * HOUR + 29 * MINUTE) == "ok"
+    assert expected == status(writer, check=True)
+
+
+def test_a_weekend_is_not_late_once_one_is_on_record(writer: Writer) -> None:
+    """`*/15 9-17 * * 1-5`: silent from Friday to Monday, as last week."""
+    friday = from_iso("2026-08-28T17:45:00+00:00")
+    writer.job("office", friday - 3 * HOUR)
+    for day in (friday, friday + 3 * DAY, friday + 4 * DAY):
+        for quarter in range(8):
+            writer.run("office", None, day - (7 - quarter) * 15 * MINUTE)
+    assert state(writer, friday + 4 * DAY + 2 * DAY) == "ok"
+    assert state(writer, friday + 4 * DAY + 5 * DAY) == LATE
+
+
+def test_calls_with_nothing_to_do_tell_how_often_it_is_called(writer: Writer) -> None:
+    """An hourly job that is called every five minutes is known as every 5m."""
+    writer.job("sales", NOW - 3 * HOUR, every="every 1h", watermark=at("09-04 00:00"))
+    writer.run("sales", at("09-04 00:00"), at("09-04 01:00"))
+    writer.idle("sales", *range(at("09-04 01:05"), at("09-04 01:55") + 1, 5 * MINUTE))
+    assert "(was every 5m)" in status(writer, at("09-04 02:30"))
+
+
+def test_a_paused_job_raises_no_alarm(orders: Writer) -> None:
+    """It was paused on purpose: a failure before does not alarm."""
+    with orders.open() as ledger:
+        ledger._database.change("UPDATE jobrun_job SET paused_at = first_seen")
+    assert state(orders, NOW) == "paused"
+    assert status(orders, check=True) == ""
+
+
+def test_a_job_that_has_not_run_is_new(writer: Writer) -> None:
+    """`ok` is for what has succeeded."""
+    writer.job("sales", NOW, every="every 1h", watermark=at("09-04 03:00"))
+    assert state(writer, NOW) == "new"
+
+
+def test_a_failed_key_is_not_forgotten_for_a_later_success(writer: Writer) -> None:
+    """The last run is fine, an earlier unit of work is not."""
+    writer.job("drop", NOW)
+    writer.run("drop", None, NOW - 20, key="drop:a.csv", exit_code=1)
+    writer.run("drop", None, NOW - 10, key="drop:b.csv")
+    assert "drop  FAILING: failed, 1 failure of drop:a.csv\n" in status(writer)
+
+
+# -- history ------------------------------------------------------------------------------------
+
+
+def test_history_folds_repeats_of_one_window(orders: Writer) -> None:
+    """The newest and the oldest of fifty, and between them how many."""
+    expected = """\
+ledger /l.db  now 2026-09-04T03:07:00+00:00
+RUN  WINDOW (UTC)                                          TRY  STARTED                    TOOK  OUTCOME     BY
+68   2026-09-03T22:00:00+00:00/2026-09-03T23:00:00+00:00    50  2026-09-04T03:05:01+00:00  0.3s  exit 3      etl cron
+...  2026-09-03T22:00:00+00:00/2026-09-03T23:00:00+00:00  2-49  -                             -  exit 3 x48  (--all)
+19   2026-09-03T22:00:00+00:00/2026-09-03T23:00:00+00:00     1  2026-09-03T23:00:01+00:00  0.3s  exit 3      etl cron
+18   2026-09-03T21:00:00+00:00/2026-09-03T22:00:00+00:00     1  2026-09-03T22:00:01+00:00  4.1s  ok          etl cron
+older runs are left out: --limit 40
+"""  # noqa: E501
+    assert expected == history(orders, "orders", rows=4)
+
+
+def test_history_of_a_window_that_needed_two_tries_says_who_did_it(orders: Writer) -> None:
+    """Killed by signal 9, then done by anna at a terminal."""
+    lines = history(orders, "orders").splitlines()
+    tries = [line.split("+00:00")[-1].split() for line in lines if "T10:00:00+00:00/" in line]
+    assert tries == [["3.9s", "ok", "anna", "tty"], ["1s", "killed", "9", "etl", "cron"]]
+
+
+def test_history_unfolded_has_each_repeat(orders: Writer) -> None:
+    """--all is for counting and for scripts."""
+    assert history(orders, "orders", every=True, rows=100).count("exit 3  ") == 50
+
+
+def test_history_of_all_jobs_names_them_and_lists_the_last_skips(writer: Writer) -> None:
+    """Plain runs have no unit; calls that ran nothing stand below."""
+    writer.job("mirror", NOW)
+    writer.run("mirror", None, at("09-04 03:00"), took=12)
+    writer.idle("mirror", at("09-04 03:05"), at("09-04 03:06"))
+    expected = """\
+ledger /l.db  now 2026-09-04T03:07:00+00:00
+RUN  JOB     UNIT  TRY  STARTED                    TOOK  OUTCOME  BY
+1    mirror  -       -  2026-09-04T03:00:00+00:00   12s  ok       etl cron
+
+SKIPPED           JOB     KEY  TIMES  LAST (UTC)                 DETAIL
+no-closed-window  mirror  -        2  2026-09-04T03:06:00+00:00  -
+"""
+    assert expected == history(writer, None)
+
+
+# -- windows ------------------------------------------------------------------------------------
+
+
+def test_windows_of_an_hourly_job_stand_a_day_a_row(orders: Writer) -> None:
+    """The strip, what is not processed and why, and the verdict."""
+    expected = """\
+ledger /l.db  now 2026-09-04T03:07:00+00:00
+orders  every 1 hour (UTC)    2026-09-03 03:00 to 2026-09-04 03:00 UTC
+       00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23
+09-03            #  #  #  #  #  #  #  r  #  #  #  #  #  #  #  #  s  s  #  F  .
+09-04   .  .  .
+# processed 16   r after a retry 1   s skipped 2   F failed 1   . pending 4
+WINDOW (UTC)                                         STATE    TRIES  WHY
+2026-09-03T19:00:00+00:00/2026-09-03T21:00:00+00:00  skipped      0  2 windows, by-hand: source down
+2026-09-03T22:00:00+00:00/2026-09-03T23:00:00+00:00  failed      50  exit 3, last 09-04 03:05:01, next try by the next call
+2026-09-03T23:00:00+00:00/2026-09-04T03:00:00+00:00  pending      0  4 windows behind 09-03 22:00
+not complete: 5 to do, 2 given up
+"""  # noqa: E501
+    assert expected == windows(orders, "orders")
+
+
+def test_windows_that_are_all_done_are_complete(writer: Writer) -> None:
+    """One word to look for; the windows before the job's first are not asked for."""
+    writer.job("sales", NOW, every="every 1h", watermark=at("09-04 01:00"))
+    for hour in (1, 2):
+        writer.run("sales", at(f"09-04 0{hour}:00"), at(f"09-04 0{hour + 1}:00"))
+    assert windows(writer, "sales", NOW - DAY).endswith("# processed 2\ncomplete\n")
+
+
+def test_days_stand_a_month_a_row_by_the_calendar_of_the_zone(writer: Writer) -> None:
+    """The day of Istanbul that begins at 21:00 UTC on the 31st is the 1st."""
+    first = from_iso("2026-08-30T21:00:00+00:00")
+    writer.job("report", first, every="every 1d tz=Europe/Istanbul", watermark=first)
+    for day in range(3):
+        writer.run("report", first + day * DAY, first + day * DAY + DAY)
+    now = first + 4 * DAY + HOUR
+    expected = """\
+         1   5    10   15   20   25   30
+2026-08                                #
+2026-09  ##.
+# processed 3   . pending 1
+"""
+    assert expected in windows(writer, "report", now=now)
+
+
+def test_minutes_stand_an_hour_a_row(writer: Writer) -> None:
+    """Rows begin at the full hour, so that the same minutes stand below each other."""
+    first = at("09-04 02:58")
+    writer.job("beat", first, every="every 1m", watermark=first)
+    for minute in range(8):
+        writer.run("beat", first + minute * MINUTE, first + minute * MINUTE + 61)
+    expected = f"09-04 02:00  {' ' * 58}##\n09-04 03:00  ######.\n"
+    assert expected in windows(writer, "beat")
+
+
+def test_a_million_windows_are_a_bounded_screen(writer: Writer) -> None:
+    """The newest thousand as letters, one row for what is pending, and the count of them all."""
+    first = NOW - 1_000_000 * MINUTE
+    writer.job("beat", first, every="every 1m", watermark=first)
+    screen = windows(writer, "beat")
+    assert "(the newest 1000 of 1000000 windows; earlier ones: --until 2026-09-03T10:27" in screen
+    assert screen.endswith("not complete: 1000000 to do\n")
+    assert len(screen.splitlines()) < 30
+
+
+def test_a_merged_window_fills_its_place(writer: Writer) -> None:
+    """One row of the ledger stands for three letters."""
+    first = at("09-04 00:00")
+    writer.job("bill", first, every="every 1h", watermark=first)
+    with writer.open() as ledger:
+        ledger._database.change(
+            "INSERT INTO jobrun_window (job, key, start, end, state, attempts, failures, windows,"
+            " partial, token, changed_at) VALUES ('bill', 'bill:2026-09-04T00:00:00+00:00',"
+            " '2026-09-04T00:00:00+00:00', '2026-09-04T03:00:00+00:00', 'processed', 1, 0, 3, 0, 1,"
+            " '2026-09-04T03:00:00+00:00')"
+        )
+    assert windows(writer, "bill").endswith("09-04   #  #  #\n# processed 3\ncomplete\n")
+
+
+def test_a_window_whose_run_is_gone_is_lost(writer: Writer) -> None:
+    """The next call will run it again; until then it is to do."""
+    writer.job("sales", NOW, every="every 1h", watermark=at("09-04 02:00"))
+    writer.run("sales", at("09-04 02:00"), at("09-04 03:00"), took=None)
+    assert "L lost 1\n" in windows(writer, "sales", is_alive=gone)
+    assert "R running 1\n" in windows(writer, "sales")
+
+
+def test_windows_that_nothing_blocks_wait_for_the_next_call(writer: Writer) -> None:
+    """A failure holds nobody up under --on-failure continue."""
+    first = at("09-04 01:00")
+    writer.job("score", first, every="every 1h", watermark=first, on_failure="continue")
+    writer.run("score", first, first + HOUR, exit_code=1, next_attempt_at=NOW + HOUR)
+    screen = windows(writer, "score")
+    assert "exit 1, last 09-04 02:00, next try not before 09-04 04:07\n" in screen
+    assert "pending      0  1 window for the next call\n" in screen
+
+
+def test_units_of_key_are_listed(writer: Writer) -> None:
+    """There is no strip of what is no window."""
+    writer.job("drop", NOW)
+    writer.run("drop", None, at("09-04 03:00"), key="drop:a.csv", took=2)
+    with writer.open() as ledger:
+        screen = keys_screen("/l.db", "drop", ledger.keys("drop"), NOW, 100)
+    expected = """\
+ledger /l.db  now 2026-09-04T03:07:00+00:00
+KEY         STATE      TRIES  CHANGED (UTC)
+drop:a.csv  processed      1  2026-09-04T03:00:02+00:00
+"""
+    assert expected == tables.plain(screen)
+
+
+# -- show -----------------------------------------------------------------------------------------
+
+
+def test_show_of_a_job_has_what_the_last_call_said(orders: Writer) -> None:
+    """Options and command as they could be typed again, and what is wrong."""
+    orders.job("orders", NOW, every="every 1h", command=("imp", "{start}", "a b"), lag="10m")
+    with orders.open() as ledger:
+        row = ledger.job("orders")
+        assert row is not None
+        standing = stand(ledger, row, NOW, alive)
+    lines = tables.plain(job_screen("/l.db", standing, [], NOW, "every 1 hour (UTC)")).splitlines()
+    assert "state          FAILING" in lines
+    assert "options        --lag 10m" in lines
+    assert "command        imp {start} 'a b'" in lines
+    assert "called by      etl@db1 cron" in lines
+
+
+def test_show_of_a_key_lists_its_runs(orders: Writer) -> None:
+    """State, tries, and the folded history of that window alone."""
+    key = "orders:2026-09-03T22:00:00+00:00"
+    with orders.open() as ledger:
+        row, runs = ledger.window("orders", key), ledger.runs(job="orders", key=key, limit=200)
+    assert row is not None
+    screen = tables.plain(key_screen("/l.db", row, runs, NOW))
+    assert "tries          50, of them failed 50\n" in screen
+    assert "exit 3 x48" in screen
+
+
+def test_show_of_a_run_says_who_where_and_when(orders: Writer) -> None:
+    """Who did that by hand, on which host, as which process."""
+    with orders.open() as ledger:
+        run = ledger.run(9)
+    assert run is not None
+    expected = """\
+ledger /l.db  now 2026-09-04T03:07:00+00:00
+run            9
+job            orders
+key            orders:2026-09-03T10:00:00+00:00
+window (UTC)   2026-09-03T10:00:00+00:00/2026-09-03T11:00:00+00:00
+kind           new
+try            2
+outcome        ok
+exit code      0
+started        2026-09-03T11:04:40+00:00
+ended          2026-09-03T11:04:43+00:00
+took           3.9s
+by             anna tty, host db1
+processes      jobrun 910, command 4711
+token          10
+output         0 bytes
+  jobrun logs 9
+"""
+    assert expected == tables.plain(run_screen("/l.db", run, (), NOW))
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"), (0.31, "0.3s"), (4, "4s"), (12.7, "12s"), (120, "2m"), (250, "4m10s"),
+        (3600, "1h"), (11_220, "3h07m"), (86_400, "1d"), (100_800, "1d4h"),
+    ],
+)  # fmt: skip
+def test_a_duration_at_a_glance(seconds: float, text: str) -> None:
+    """Two units at the most, and none that is zero."""
+    assert text == about(seconds)
+
+
+def test_instants_have_their_year_where_it_is_another(writer: Writer) -> None:
+    """A date without a year is of this one; a day's window has both dates."""
+    assert moment(NOW, NOW) == "09-04 03:07"
+    assert moment(from_iso("2025-12-31T23:00:00+00:00"), NOW) == "2025-12-31 23:00"
+    assert span(at("09-03 23:00"), at("09-04 03:00"), NOW) == "09-03 23:00 - 03:00"
+    assert span(at("09-03 00:00"), at("09-04 00:00"), NOW) == "09-03 00:00 - 09-04 00:00"
+
+
+def test_a_clock_that_went_back_gives_no_negative_age() -> None:
+    """The last call may be in the future."""
+    assert ago(NOW + 5, NOW) == "just now"
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def a_table(*rows: tuple[str, str]) -> Screen:
+    cells = tuple((Cell(left), Cell(right)) for left, right in rows)
+    return Screen((Table(("JOB", ">N"), cells),), {})
+
+
+def test_piped_columns_stand_two_blanks_apart_and_no_cell_has_two() -> None:
+    """So a row can be taken apart exactly; what is empty is a dash."""
+    assert tables.plain(a_table(("a  b", "10"), ("", "1"))) == "JOB   N\na b  10\n-     1\n"
+
+
+def test_names_in_wide_letters_keep_the_columns_straight() -> None:
+    """A CJK letter takes two places on a terminal, a combining accent none."""
+    table = a_table(("日本", "1"), ("abcd", "2"), ("e\u0301tat", "3"))
+    assert tables.plain(table) == "JOB   N\n日本  1\nabcd  2\ne\u0301tat  3\n"
+
+
+def test_no_character_of_a_name_reaches_the_terminal_as_a_command() -> None:
+    """Escape, newline and right-to-left override are shown as escapes."""
+    text = tables.plain(Screen((Line((Cell("a\x1b[2J\nb\u202ec"),)),), {}))
+    assert text == "a\\x1b[2J\\nb\\u202ec\n"
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that says it is a terminal, and keeps what was written."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+    def text(self) -> str:
+        raw = self.buffer.getvalue()  # type: ignore[attr-defined]
+        return raw.decode()  # type: ignore[no-any-return]
+
+
+def paint(screen: Screen) -> str:
+    terminal = Terminal()
+    tables.show(screen, "/l.db", out=terminal)
+    return terminal.text()
+
+
+def test_without_colour_a_terminal_shows_the_same_words(
+    orders: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Colour repeats what letters say: with NO_COLOR there is no escape and every letter."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    screen = windows_of(orders, "orders", None, NOW)
+    expected = """\
+WINDOW (UTC)         STATE    TRIES  WHY
+09-03 19:00 - 21:00  skipped      0  2 windows, by-hand: source down
+09-03 22:00 - 23:00  failed      50  exit 3, last 09-04 03:05:01, next try by the next call
+09-03 23:00 - 03:00  pending      0  4 windows behind 09-03 22:00
+not complete: 5 to do, 2 given up
+"""
+    shown = "".join(f"{line.rstrip()}\n" for line in paint(screen).splitlines())
+    assert "\x1b[3" not in shown
+    assert shown.endswith(expected)
+
+
+def test_a_terminal_gets_colours(orders: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAILED windows in bold red."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[1;31m F \x1b[0m" in paint(windows_of(orders, "orders", None, NOW))
+
+
+def test_json_is_one_document_in_one_line(orders: Writer) -> None:
+    """With the version and the ledger first."""
+    text = tables.document(windows_of(orders, "orders", None, NOW), "/l.db")
+    read = json.loads(text)
+    assert text.startswith('{"v": 1, "ledger": "/l.db", ')
+    assert (read["v"], read["complete"], read["to_do"], len(read["slots"])) == (1, False, 5, 24)
+
+
+# -- what a run printed -------------------------------------------------------------------------
+
+
+def test_a_title_and_a_cleared_screen_are_shown_and_not_done() -> None:
+    """O07: ESC and OSC sequences of a command are text."""
+    printed = "\x1b[31mred\x1b[0m\x1b[2J\x1b]0;title\x07\tend\n"
+    assert harmless(printed) == "\\x1b[31mred\\x1b[0m\\x1b[2J\\x1b]0;title\\x07\tend\n"
+
+
+def test_a_progress_bar_is_its_last_state() -> None:
+    """O06: a thousand updates of one line are one line; a DOS line end is a line end."""
+    assert harmless("1%\r50%\r99%\r\ndone\n") == "99%\ndone\n"
+
+
+def test_bytes_that_are_no_text_and_letters_in_two_pieces() -> None:
+    """O01: a broken byte is an escape; half a letter waits for its other half."""
+    stream = Stream("stdout", "/x", 1)
+    pieces = [(stream, b"ok\xff g\xc3"), (stream, b"\xbcn")]
+    assert [text for _, text in texts(pieces)] == ["ok\\xff g", "ün"]
+
+
+def test_the_last_lines() -> None:
+    """Without a newline at the end the rest is a line, too."""
+    assert last_lines(b"a\nb\nc", 2) == b"b\nc"
+    assert last_lines(b"a\n", 0) == b""
+
+
+def test_follow_reads_what_came_before_the_end_was_seen(tmp_path: Path) -> None:
+    """What a run writes in its last moment is printed, although it is over by then."""
+    stream = Stream("stdout", str(tmp_path / "1.out"), None)
+
+    def over() -> Iterator[bool]:
+        Path(stream.path).write_bytes(b"one\n")
+        yield False
+        with open(stream.path, "ab") as file:
+            file.write(b"two\n")
+        yield True
+
+    steps = over()
+    pieces = list(follow([stream], lambda: next(steps), lambda: None))
+    assert [raw for _, raw in pieces] == [b"one\n", b"two\n"]
+
+
+def test_following_goes_on_where_the_middle_was_cut_out(tmp_path: Path) -> None:
+    """A file that was replaced by a shorter one is not printed again from its start."""
+    path = str(tmp_path / "1.out")
+    keeper, tail = Keeper(path), Tail(path)
+    keeper.feed(b"a" * HEAD)
+    keeper.save()
+    assert len(tail.read()) == HEAD
+    for letter in (b"b", b"c", b"d"):
+        keeper.feed(letter * HEAD)
+        keeper.save()
+    assert tail.read()[-HEAD:] == b"d" * HEAD
+    keeper.feed(b"end")
+    keeper.close()
+    assert tail.read() == b"end"
+    assert tail.read() == b""
