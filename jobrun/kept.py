@@ -40,8 +40,8 @@ def _left_out(data: bytes) -> int:
     if not data.startswith(_MARK_BEGINS, HEAD):
         return 0
     begin = HEAD + len(_MARK_BEGINS)
-    digits = data[begin : begin + 20].partition(_MARK_ENDS)[0]
-    return int(digits) if digits.isdigit() else 0
+    digits, ends, _ = data[begin : begin + 64].partition(_MARK_ENDS)
+    return int(digits) if ends and digits.isdigit() else 0
 
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)

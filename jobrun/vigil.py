@@ -91,7 +91,7 @@ class Vigil:
         if now >= self._deadline:
             self._deadline = _NEVER
             if self._status_known:
-                self._hurry = True
+                self._hurry_up()
             else:
                 self._stop(TIMED_OUT, signal.SIGTERM)
         if now >= self._ladder.due:
@@ -100,20 +100,21 @@ class Vigil:
                 self._stop_reading_at = now + LINGER
         if now >= self._stop_reading_at:
             self._stop_reading()
+            self._hurry = self._ladder.begun
 
     def _is_over(self) -> bool:
         if self._ladder.begun and not self._ladder.over:
             return False
         if not (self._status_known or self._guardian_gone or self._ladder.survivors):
             return False
-        if self._hurry:
-            return not any(pump.reading for pump in self._pumps)
-        return all(pump.finished for pump in self._pumps)
+        return self._hurry or all(pump.finished for pump in self._pumps)
+
+    def _hurry_up(self) -> None:
+        self._stop_reading()
+        self._hurry = True
 
     def _stop_reading(self) -> None:
         self._stop_reading_at = _NEVER
-        if self._ladder.begun:
-            self._hurry = True
         for pump in self._pumps:
             if pump.held_open() and not self._ladder.begun:
                 self._ended = self._ended._replace(left_open=self._holder(pump.fd))
@@ -176,7 +177,7 @@ class Vigil:
 
     def _asked_to_stop(self, number: int) -> None:
         if self._status_known and not self._ladder.begun:
-            self._hurry, self._stop_reading_at = True, 0.0
+            self._hurry_up()
         elif self._signals.times > 1:
             self._ladder.kill(time.monotonic())
         else:
