@@ -43,15 +43,15 @@ class Database:
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Every row of a query."""
-        return self._execute(sql, parameters).fetchall()
+        return self._execute(sql, parameters)[1]
 
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes; how many rows it changed."""
-        return self._execute(sql, parameters).rowcount
+        return self._execute(sql, parameters)[0].rowcount
 
     def insert(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT; the id of its row."""
-        return self._execute(sql, parameters).lastrowid or 0
+        return self._execute(sql, parameters)[0].lastrowid or 0
 
     def writing(
         self, patience: float = PATIENCE, lost: type[JobrunError] = LedgerError
@@ -74,9 +74,12 @@ class Database:
     def close(self) -> None:
         self.connection.close()
 
-    def _execute(self, sql: str, parameters: Parameters = ()) -> sqlite3.Cursor:
+    def _execute(
+        self, sql: str, parameters: Parameters = ()
+    ) -> tuple[sqlite3.Cursor, list[tuple[Any, ...]]]:
         try:
-            return self.connection.execute(sql, parameters)
+            cursor = self.connection.execute(sql, parameters)
+            return cursor, cursor.fetchall()
         except UnicodeEncodeError:
             return self._execute(sql, _as_text(parameters))
         except sqlite3.Error as error:

@@ -20,6 +20,17 @@ def explained(error: sqlite3.Error, path: str, patience: float) -> Exception:
     return kind(f"ledger {path}: {rule.format(patience=patience)} ({detail})", hint)
 
 
+def not_a_database(path: str, detail: str) -> JobrunError:
+    kind, rule, hint = _NOT_A_DATABASE
+    return kind(f"ledger {path}: {rule} ({detail})", hint.format(path=path))
+
+
+_NOT_A_DATABASE = (
+    LedgerError,
+    "not a database",
+    "put a copy back, or mv {path} {path}.broken: a new ledger knows no watermark, so each job "
+    "begins as --first says",
+)
 _MEANING: dict[int, tuple[type[JobrunError], str, str | None]] = {
     sqlite3.SQLITE_BUSY: (
         Refused,
@@ -36,12 +47,7 @@ _MEANING: dict[int, tuple[type[JobrunError], str, str | None]] = {
         "no room left to write",
         "df {folder}; once there is room the next call goes on, nothing has to be repaired",
     ),
-    sqlite3.SQLITE_NOTADB: (
-        LedgerError,
-        "not a database",
-        "put a copy back, or mv {path} {path}.broken: a new ledger knows no watermark, so each job "
-        "begins as --first says",
-    ),
+    sqlite3.SQLITE_NOTADB: _NOT_A_DATABASE,
     sqlite3.SQLITE_CORRUPT: (
         LedgerError,
         "damaged",

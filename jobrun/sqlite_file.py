@@ -14,6 +14,7 @@ from jobrun.errors import ConfigError, LedgerError, Refused, UnsafePlace
 from jobrun.sqlite_database import PATIENCE, Database, is_shared, ledger_version
 
 VERSION = 1  # how many files schema/sqlite/ holds
+SMALLEST = 512  # bytes of one page, the least that a database with anything in it has
 
 
 def connect(path: str, create: bool = True, network: bool | None = None) -> tuple[Database, bool]:
@@ -73,6 +74,10 @@ def _looks_usable(path: str) -> bool:
 def _check_file(path: str, found: os.stat_result) -> None:
     if not os.path.isfile(path):
         raise LedgerError(f"ledger {path}: not a regular file", "--ledger names a file of its own")
+    if 0 < found.st_size < SMALLEST:  # a single byte SQLite would write over
+        from jobrun.sqlite_errors import not_a_database
+
+        raise not_a_database(path, f"{found.st_size} bytes")
     if not os.access(path, os.R_OK | os.W_OK):
         # Reading alone is no good either: in WAL mode it leaves sidecar files of this user's, which
         # the owner can't write any more.

@@ -37,7 +37,7 @@ def migrate(database: Database, own: bool, migrations: Sequence[str] | None = No
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script, one by one: a trigger's body holds semicolons of its own."""
+    """The statements of a script, each ends with its line; triggers have semicolons inside."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

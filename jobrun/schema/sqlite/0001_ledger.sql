@@ -81,7 +81,7 @@ CREATE TABLE jobrun_gap (
 );
 
 CREATE UNIQUE INDEX jobrun_gap_start ON jobrun_gap (job, start) WHERE void = 0;
-CREATE INDEX jobrun_gap_void ON jobrun_gap (job, start) WHERE void = 1;
+CREATE INDEX jobrun_gap_job ON jobrun_gap (job, start);
 
 -- AUTOINCREMENT: a run's number names its kept output, so it is never given twice.
 CREATE TABLE jobrun_run (

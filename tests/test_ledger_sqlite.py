@@ -1,0 +1,286 @@
+"""The SQLite ledger beyond what every ledger must do; SQLite itself is the witness."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from jobrun import rows
+from jobrun.errors import LedgerError, NotRecorded, Refused
+from jobrun.instants import HOUR, iso
+from jobrun.ledger_sqlite import SqliteLedger, open_ledger
+from jobrun.rows import Gap, Opening
+from jobrun.sqlite_database import Database
+from jobrun.sqlite_skip import idle_row, note_idle
+from tests.conftest import PYTHON, ROOT
+from tests.ledger_calls import CALLER, ELEVEN, NOW, TEN, begin, claim, hourly, result, run
+from tests.sqlite_programs import child, end_of, sql
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobrun.db"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[SqliteLedger]:
+    """A ledger without a row."""
+    with closing(open_ledger(str(path), CALLER)) as ledger:
+        yield ledger
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+HOLD = """
+import sqlite3
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True); sys.stdin.readline()
+connection.execute("COMMIT")
+"""
+
+
+@pytest.fixture
+def busy(path: Path, ledger: SqliteLedger) -> Iterator[subprocess.Popen[str]]:
+    """Another program in a transaction, until it gets a line."""
+    process = child(HOLD, path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    if process.poll() is None:
+        end_of(process, "\n")
+
+
+def test_a_write_waits_for_another(path: Path, busy: subprocess.Popen[str]) -> None:
+    """D01: two jobs at midnight; the second waits instead of failing."""
+    code = """
+ledger = open_ledger(sys.argv[1])
+ledger._database.connection.set_trace_callback(lambda text: print(text, flush=True))
+ledger.forget("x")
+"""
+    process = child(code, path)
+    assert process.stdout is not None
+    while "BEGIN IMMEDIATE" not in process.stdout.readline():
+        pass
+    end_of(busy, "\n")
+    status, rest = end_of(process)
+    assert (status, "COMMIT" in rest) == (0, True)
+
+
+def test_busy_for_too_long_is_refused(ledger: SqliteLedger, busy: subprocess.Popen[str]) -> None:
+    """75: nothing ran, a later call may; and the hint tells how to find the other."""
+    with pytest.raises(Refused, match="busy for 0 s") as caught, ledger._database.writing(0.05):
+        raise AssertionError
+    assert "fuser" in (caught.value.hint or "")
+
+
+def test_a_skip_gives_up_after_a_second(
+    ledger: SqliteLedger, busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is printed anyway, so it never holds a call up."""
+    monkeypatch.setattr("jobrun.sqlite_skip.PATIENCE", 0.05)
+    assert not ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
+    assert not note_idle(ledger._database, "j", NOW)
+    end_of(busy, "\n")
+    assert ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
+
+
+def test_readers_do_not_wait_for_a_writer(
+    ledger: SqliteLedger, busy: subprocess.Popen[str]
+) -> None:
+    """`status` works while a run is being recorded."""
+    assert ledger.jobs() == []
+
+
+def test_a_ledger_deleted_while_a_command_runs(path: Path, ledger: SqliteLedger) -> None:
+    """D11: SQLite reports success into a file that is gone; 76, never a plain 0."""
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    path.unlink()
+    with pytest.raises(NotRecorded, match="deleted or replaced"):
+        ledger.finish(result(opened.claimed, claim(TEN).key), None, hourly)
+
+
+def test_a_ledger_replaced_before_a_command_starts(path: Path, ledger: SqliteLedger) -> None:
+    """Then nothing runs."""
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    copy.rename(path)
+    with pytest.raises(LedgerError, match="deleted or replaced"):
+        begin(ledger, claim(TEN))
+
+
+def test_no_statement_stays_open_while_blocks_are_drawn(tmp_path: Path) -> None:
+    """A half-read iterator must not keep a read lock: with a rollback journal it stops writers."""
+    path = tmp_path / "network.db"
+    with closing(open_ledger(str(path), CALLER, network=True)) as ledger:
+        gaps = tuple(
+            Gap(TEN + n * 2 * HOUR, TEN + n * 2 * HOUR + HOUR, 1, rows.TOO_OLD) for n in range(600)
+        )
+        begin(ledger, gaps=gaps)
+        drawn = ledger.blocks("j", TEN)
+        next(drawn)
+        sql(path, "UPDATE jobrun_job SET spec = 'x'")
+        assert len(list(drawn)) == 599
+
+
+# -- rows that can't be --------------------------------------------------------------------------
+
+IMPOSSIBLE = {
+    "end before start": "UPDATE jobrun_window SET \"end\" = '2026-09-04T09:00:00+00:00'",
+    "no such state": "UPDATE jobrun_window SET state = 'done'",
+    "another key than its start": "UPDATE jobrun_window SET key = 'j:x'",
+    "a key of another job": "UPDATE jobrun_window SET start = NULL, \"end\" = NULL, key = 'x:y'",
+    "half a window": 'UPDATE jobrun_window SET "end" = NULL',
+    "a start that never was": "UPDATE jobrun_window SET attempts = 0, failures = 0",
+    "more failures than attempts": "UPDATE jobrun_window SET failures = 2",
+    "processed and due": "UPDATE jobrun_window"
+    " SET next_attempt_at = changed_at, state = 'processed'",
+    "an instant in another form": "UPDATE jobrun_job SET watermark = '2026-09-04 10:00'",
+    "a watermark without a grid": "UPDATE jobrun_job SET schedule = NULL",
+    "a next that is past": "UPDATE jobrun_job SET next = watermark",
+    "a running run with an exit code": "UPDATE jobrun_run SET exit_code = 0",
+    "a lost run with an end": "UPDATE jobrun_run SET outcome = 'lost', ended = started",
+    "an end without an outcome": "UPDATE jobrun_run SET ended = started",
+    "a run of no window": "UPDATE jobrun_run SET key = 'j:x'",
+    "two windows of one start": "INSERT INTO jobrun_window SELECT job, 'j:x', start, \"end\","
+    " state, attempts, failures, windows, partial, NULL, token, NULL, changed_at"
+    " FROM jobrun_window",
+    "a second row about the file": "INSERT INTO jobrun_meta VALUES (2, 1, 1, 0)",
+}
+
+
+@pytest.mark.parametrize("statement", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_rows_are_refused(ledger: SqliteLedger, path: Path, statement: str) -> None:
+    """Whoever writes them: the file itself refuses."""
+    begin(ledger, claim(TEN))
+    with pytest.raises(sqlite3.IntegrityError):
+        sql(path, "PRAGMA foreign_keys = ON", statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE jobrun_job SET watermark = '2026-09-04T10:00:00+00:00'", "by the rows it is"),
+        ("UPDATE jobrun_window SET state = 'running'", "no run of it is open"),
+        ("UPDATE jobrun_window SET token = 99", "was never given"),
+        ("DELETE FROM jobrun_window", "missing"),
+        (
+            "INSERT INTO jobrun_gap VALUES (1, 'j', '2026-09-04T10:30:00+00:00',"
+            " '2026-09-04T11:30:00+00:00', 1, 'x', NULL, '', 0)",
+            "before the one below it ends",
+        ),
+    ],
+)
+def test_a_check_finds_what_no_row_can_tell(
+    ledger: SqliteLedger, path: Path, statement: str, problem: str
+) -> None:
+    """`doctor`: the watermark is verified, and rows are held against each other."""
+    run(ledger, TEN)
+    assert ledger.problems() == []
+    sql(path, statement)
+    assert [line for line in ledger.problems() if problem in line]
+
+
+# -- the idle way --------------------------------------------------------------------------------
+
+
+def test_the_idle_row(ledger: SqliteLedger) -> None:
+    """One read tells whether a call has nothing to do."""
+    database = ledger._database
+    assert idle_row(database, "j") is None
+    begin(ledger, first="latest")
+    assert idle_row(database, "j") == ("every 1h", "latest", iso(TEN), iso(ELEVEN), None, 0)
+    opened = begin(ledger, claim(TEN))
+    assert idle_row(database, "j") == ("every 1h", "latest", iso(TEN), iso(ELEVEN), None, 1)
+    assert opened.claimed is not None
+    ended = result(opened.claimed, claim(TEN).key, token=opened.token)
+    ledger.finish(ended, None, hourly)
+    assert (idle_row(database, "j") or ())[-1] == 0
+    begin(ledger, claim(TEN, kind=rows.RERUN))
+    assert (idle_row(database, "j") or ())[-1] == 1
+
+
+def test_an_idle_call_is_noted(ledger: SqliteLedger) -> None:
+    """One folded row, when the job was called, and the largest clock seen."""
+    begin(ledger)
+    for at in (NOW + 60, NOW + 120):
+        assert note_idle(ledger._database, "j", at)
+    (skip,) = ledger.skips("j")
+    assert (skip.reason, skip.times, skip.last_at) == (rows.NO_CLOSED_WINDOW, 2, NOW + 120)
+    job = ledger.job("j")
+    assert job is not None
+    assert (job.last_seen, job.largest_now) == (NOW + 120, NOW + 120)
+
+
+def test_the_idle_way_loads_nothing_slow() -> None:
+    """It is taken at every minute of the day."""
+    code = "import sys; from jobrun import sqlite_file, sqlite_skip; print(*sys.modules)"
+    loaded = subprocess.run(
+        [PYTHON, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    slow = {"typing", "enum", "re", "dataclasses", "pathlib", "inspect", "contextlib"}
+    assert slow & set(loaded.stdout.split()) == set()
+
+
+# -- speed ---------------------------------------------------------------------------------------
+
+
+def test_every_query_has_an_index(ledger: SqliteLedger) -> None:
+    """Fast at a million rows: no statement of a call walks through windows, runs, gaps or skips."""
+    seen: list[str] = []
+    ledger._database.connection.set_trace_callback(seen.append)
+    run(ledger, TEN, rows.FAILED_RUN)
+    run(ledger, TEN)
+    begin(ledger, ended=(("j:x", "x"),), lost=(1,), gaps=(Gap(ELEVEN, ELEVEN + HOUR, 1, "x"),))
+    list(ledger.blocks("j", TEN))
+    ledger.count_blocks("j", TEN, NOW)
+    ledger.unfinished("j"), ledger.open_runs("j"), ledger.runs("j"), ledger.runs(key="j:x")
+    ledger.windows("j", TEN, NOW), ledger.gaps("j", TEN, NOW), ledger.keys("j")
+    ledger.skips("j"), ledger.skips(), ledger.events("j"), ledger.usual("j")
+    ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
+    idle_row(ledger._database, "j")
+    ledger._database.connection.set_trace_callback(None)
+    walks = {
+        (statement, detail)
+        for statement in seen
+        if not statement.startswith(("PRAGMA", "BEGIN", "COMMIT", "--"))
+        for *_, detail in ledger._database.rows(f"EXPLAIN QUERY PLAN {statement}")
+        if str(detail).startswith("SCAN jobrun_") or "TEMP B-TREE FOR ORDER" in str(detail)
+    }
+    by_design = {"SCAN jobrun_meta", "SCAN jobrun_skip USING INDEX jobrun_skip_last"}
+    assert {detail for _, detail in walks} <= by_design
+
+
+def test_descriptors_do_not_leak(path: Path) -> None:
+    """D17: a ledger opened and closed leaves none."""
+    open_ledger(str(path)).close()
+    before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    for _ in range(20):
+        open_ledger(str(path)).close()
+    after = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    assert len(after) == len(before)
+
+
+def test_an_opening_keeps_nothing_when_it_is_refused(ledger: SqliteLedger, path: Path) -> None:
+    """A write that breaks a rule is rolled back as a whole: it is a bug, and says so."""
+    impossible = Opening("j", 0, NOW, schedule="every 1h", watermark=TEN)
+    with pytest.raises(sqlite3.IntegrityError):
+        ledger.open(impossible, claim(TEN), lambda instant: instant)
+    assert sql(path, "SELECT * FROM jobrun_job") == []
+
+
+def test_a_closed_database_says_so(path: Path) -> None:
+    """A mistake of ours is no broken ledger: it is not explained away."""
+    open_ledger(str(path)).close()
+    database = Database(str(path))
+    database.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        database.rows("SELECT 1")
