@@ -1,0 +1,55 @@
+"""Drives `process` alone, without a ledger: `python -m tests.drive_process SCRIPT`.
+
+SCRIPT is JSON: what Script of tests/driven.py holds. It says in files what happened: `started`
+(pids), `ended` (how).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+from jobrun import process
+from jobrun.output import Output
+
+
+def main(text: str) -> None:
+    script = json.loads(text)
+    folder = Path(script["folder"])
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    signals = process.catch()
+    child = process.start(lock, script["stdin"])
+    pids = {"wrapper": os.getpid(), "guardian": child.guardian_pid, "command": child.pid}
+    say(folder / "started", {**pids, "birth": child.birth})
+    if script["hold"]:
+        (folder / "hold").read_bytes()  # a FIFO: until the test says so
+    if script["cancel"]:
+        child.cancel()
+        say(folder / "ended", {})
+        return
+    marker = {"JOBRUN_RUN_ID": "7", "JOBRUN_LEDGER": str(folder / "jobrun.db")}
+    argv = [*script["argv"], *("x" * n for n in [script["padding"]] if n)]
+    child.go(argv, {**os.environ, **marker}, script["cwd"])
+    output = Output(script["live"], script["base"])
+    ended = child.wait(signals, script["timeout"], script["kill_after"], marker, output)
+    output.close()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    more = {"bytes": output.bytes, "problem": output.problem, "dropped": output.dropped}
+    say(folder / "ended", {**ended._asdict(), **more, "peak": peak, "times": signals.times})
+    signals.restore()
+
+
+def say(path: Path, what: object) -> None:
+    """Appears at once and whole."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(what))
+    draft.replace(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
