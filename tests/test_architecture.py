@@ -38,6 +38,8 @@ NOT_BEFORE_A_COMMAND = {
 TOP_LEVEL = {"pyproject.toml", "jobrun", "tests", "examples", "README.md", "LICENSE"}
 MADE_BY_TOOLS = {"build", "dist"}
 
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
 
 def name_of(path: Path) -> str:
     """`cli.plan` of jobrun/cli/plan.py, `cli` of jobrun/cli/__init__.py."""
@@ -51,8 +53,11 @@ MODULES = {
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Every module that is imported anywhere in the tree, by its full name."""
-    for node in ast.walk(tree):
+    """Every module that is imported anywhere in the tree, by its full name.
+
+    Not what only the type checker reads: at run time that import does not exist.
+    """
+    for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -60,6 +65,12 @@ def imported(tree: ast.AST) -> Iterator[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner.removeprefix("jobrun.") in MODULES else str(node.module)
+        elif not is_for_the_type_checker(node):
+            yield from imported(node)
+
+
+def is_for_the_type_checker(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
 def imported_from_jobrun(name: str) -> set[str]:
@@ -68,20 +79,13 @@ def imported_from_jobrun(name: str) -> set[str]:
     return {module.removeprefix("jobrun.") for module in found}
 
 
-def at_module_level(tree: ast.Module) -> Iterator[str]:
-    """Imports that happen as soon as the module is loaded; not those for the type checker."""
-    for node in tree.body:
-        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
-            yield from _outside_functions(node)
-
-
-def _outside_functions(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from imported(node)
-    for child in ast.iter_child_nodes(node):
-        yield from _outside_functions(child)
+def imported_at_once(tree: ast.AST) -> Iterator[str]:
+    """Imports that happen as soon as the module is loaded: those outside functions."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from imported(ast.Module([node], []))
+        elif not isinstance(node, FUNCTION) and not is_for_the_type_checker(node):
+            yield from imported_at_once(node)
 
 
 def test_every_module_has_its_place() -> None:
@@ -117,7 +121,7 @@ def test_ledger_lock_process_and_output_do_not_know_each_other(family: str) -> N
 @pytest.mark.parametrize("name", IDLE_WAY)
 def test_idle_modules_load_nothing_that_a_bare_interpreter_has_not(name: str) -> None:
     """Their imports at module level are each other and what Python has loaded anyhow."""
-    loaded = set(at_module_level(MODULES[name]))
+    loaded = set(imported_at_once(MODULES[name]))
     foreign = {module for module in loaded if not module.startswith("jobrun")}
     ours = {module.removeprefix("jobrun.") for module in loaded - foreign} - {"jobrun"}
     assert foreign <= BARE

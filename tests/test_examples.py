@@ -316,10 +316,9 @@ def test_the_check_finds_a_cent(shop: Shop) -> None:
 
 def test_a_window_may_be_rolled_up_again(shop: Shop) -> None:
     """The plain variant needs nothing from jobrun but the window: a rerun changes nothing."""
-    assert shop.roll_up(*AGAIN).status == 0
+    assert shop.roll_up(*AGAIN, ledger="jobrun.db").status == 0
     before = shop.query("SELECT * FROM summary ORDER BY start")
-    ledger = ("--ledger", str(shop.database))
-    again = shop.jobrun("rerun", "turnover", str(before[0][0]), *ledger)
+    again = shop.jobrun("rerun", "turnover", str(before[0][0]))
     assert again.status == 0, again.stderr
     assert before == shop.query("SELECT * FROM summary ORDER BY start")
 

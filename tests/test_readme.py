@@ -96,6 +96,7 @@ class Terminal:
             text = script.format(python=PYTHON, bin=programs, home=folder)
             (programs / name).write_text(f"#!/bin/sh\n{text}")
             (programs / name).chmod(0o755)
+        (folder / "state").mkdir()  # XXX
         (folder / "summary").write_text(SUMMARY)
         (folder / "summary").chmod(0o755)
         (folder / "examples").symlink_to(ROOT / "examples")
@@ -148,8 +149,8 @@ class Running:
             output += part
         self.status = self.process.wait(30)
         os.close(self.controller)
-        lines = output.decode().replace("\r\n", "\n").splitlines(keepends=True)
-        return "".join(line for line in lines if EPHEMERAL not in line)
+        lines = [line.rstrip() for line in output.decode().splitlines()]
+        return "".join(f"{line}\n" for line in lines if EPHEMERAL not in line)
 
     def _read(self) -> bytes:
         try:
@@ -190,12 +191,18 @@ def steps(block: Block) -> Iterator[Step]:
 
 
 def as_pattern(shown: str) -> str:
-    """`…` is any text within a line, on a line of its own any number of lines."""
-    lines = [
-        "(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*?") + "\n"
-        for line in shown.splitlines()
-    ]
-    return "".join(lines)
+    """`…` is any text within a line, on a line of its own any number of lines.
+
+    Two blanks stand for two or more: a column is as wide as its widest value.
+    """
+    return "".join(_line_pattern(line) for line in shown.splitlines())
+
+
+def _line_pattern(line: str) -> str:
+    if line == "…":
+        return "(?:.*\n)*?"
+    pattern = re.escape(line).replace("…", ".*?")
+    return re.sub(r"(?:\\ ){2,}", "  +", pattern) + "\n"
 
 
 @posix
