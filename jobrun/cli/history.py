@@ -19,14 +19,13 @@ def history(
     job: JobArgument = None,
     since: SinceOption = None,
     every: Annotated[bool, typer.Option("--all", help="Each repeat of a window, too.")] = False,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=MOST, metavar="N", help="At most N rows.")
-    ] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most N rows.")] = 20,
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """What ran, newest first: window, try, duration, outcome, by whom; and what was skipped."""
     look = Look(ctx, ledger, as_json)
+    limit = max(1, min(limit, MOST))
     with look.ledger() as rows:
         row = None if job is None else look.job(rows, job)
         if rows is None:

@@ -29,7 +29,7 @@ def logs(
     stdout: Annotated[bool, typer.Option("--stdout", help="This stream only.")] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="This stream only.")] = False,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="The last N lines.")
+        int | None, typer.Option("--tail", "-n", metavar="N", help="The last N lines.")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Its bytes, unescaped.")] = False,
     ledger: LedgerOption = None,
@@ -69,7 +69,7 @@ def _run(look: Look, ledger: Ledger | None, what: str) -> RunRow:
 def _read(streams: Sequence[Stream], tail: int | None) -> Iterator[tuple[Stream, bytes]]:
     for stream in streams:
         raw = printed.read(stream)
-        yield stream, raw if tail is None else printed.last_lines(raw, tail)
+        yield stream, raw if tail is None else printed.last_lines(raw, max(tail, 0))
 
 
 def _follow(

@@ -14,14 +14,14 @@ more   jobrun COMMAND --help    jobrun help TOPIC: placeholders, exit-codes,
 """
 
 PLACEHOLDERS = """\
-Exactly {name} of a name below, not after a $, is replaced in COMMAND, as text.
+In COMMAND exactly {name} of a name below is replaced, as text; not after a $.
 {{name}} becomes {name}; all other braces are the command's own.
 
 with windows
-  {start} {end}              2026-09-04T10:00:00+00:00, UTC; the end is not inside
+  {start} {end}              2026-09-04T10:00:00+00:00, UTC; half-open
   {start_z} {end_z}          2026-09-04T10:00:00Z, fit for a URL
   {start_unix} {end_unix}    seconds since 1970
-  {start_date} {last_date}   2026-09-04 in --tz: of the first and the last instant
+  {start_date} {last_date}   2026-09-04 in --tz: of its first and last instant
   {start_month} {start_hour} 2026-09 and 10, in --tz
   {windows}                  how many, 1 unless --catch-up merge
 with windows or a key
@@ -94,13 +94,13 @@ MAILTO=you@example.org
 JOBRUN_QUIET=1
 
 # a plain job: one copy at a time, recorded
-17 3 * * *    jobrun run certbot --timeout 10m -- certbot renew -q
+17 3 * * * jobrun run certbot --timeout 10m -- certbot renew -q
 # once a night, after an outage once (what anacron does)
-*/15 * * * *  jobrun run backup --every 1day --catch-up latest -- restic backup /
+*/15 * * * * jobrun run backup --every 1day --catch-up latest -- restic backup /
 # each hour once, in order, what was missed is made up
-*/5 * * * *   jobrun run sales --every 1hour --lag 10m -- etl {start} {end}
+*/5 * * * * jobrun run sales --every 1hour --lag 10m -- etl {start} {end}
 # each day of a zone, not before 06:00 there
-*/15 * * * *  jobrun run rep --every 1day --tz Asia/Tokyo --lag 6h -- rep {start_date}
+*/15 * * * * jobrun run day --every 1d --tz Asia/Tokyo --lag 6h -- x {start_date}
 
 cron decides when it is called, the ledger what is left to do: call often.
 Redirections belong inside: -- sh -ec '... > "$JOBRUN_SLUG.tmp"'

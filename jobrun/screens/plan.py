@@ -151,7 +151,9 @@ def _gets_window(command: Sequence[str]) -> bool:
 
 def _end(setting: Setting, plan: Plan) -> Line:
     parts = []
-    if plan.waits is not None:
+    if plan.left != 0:
+        parts.append("the next call finds more at once")
+    elif plan.waits is not None:
         parts.append(f"next call that finds more: {minute(plan.waits)} UTC")
     run = setting.holder
     if run is not None:
