@@ -1,0 +1,582 @@
+"""The cases of the window rules, as plain data: which windows a call runs, and what it leaves.
+
+Run twice: through the pure planner with a model of the ledger (test_policy.py), and through real
+processes. All instants are UTC, as `2026-09-04T10:00`; the job is `j` unless the case names one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+PARTIAL = "partial"
+
+Span = tuple[str, ...]  # (start, end), or (start, end, PARTIAL)
+
+
+class Row(NamedTuple):
+    """A window that is on record before the first call."""
+
+    start: str
+    end: str
+    state: str = "processed"
+    attempts: int = 1
+
+
+class Call(NamedTuple):
+    """One call, and what it must do. `argv` is of `run` unless it begins with another verb."""
+
+    now: str
+    windows: tuple[Span, ...]  # tried, in this order
+    watermark: str | None  # afterwards
+    reason: str | None = None  # of the skip, where nothing runs
+    status: int = 0
+    argv: tuple[str, ...] | None = None  # instead of the case's
+    fails: tuple[str, ...] = ()  # starts of the windows whose command exits 3
+    attempts: tuple[int, ...] = ()  # the number of each try, where it is not 1
+    left: str | None = None  # of BACKLOG
+    says: tuple[str, ...] = ()  # what the error names
+    gaps: tuple[tuple[str, str, int | None], ...] = ()  # new ones
+    given_up: tuple[str, ...] = ()  # starts of failed windows that are ended
+    takes: int = 0  # seconds of the first command
+
+
+class Case(NamedTuple):
+    """`stored` is the schedule on record, where it is another one than the calls have."""
+
+    id: str
+    argv: tuple[str, ...]
+    watermark: str | None  # None: no state at all
+    calls: tuple[Call, ...]
+    rows: tuple[Row, ...] = ()
+    stored: tuple[str, ...] | None = None
+    job: str = "j"
+    lock_is_held: bool = False
+    seen: str | None = None  # the largest clock reading on record; None: of a moment ago
+
+
+def steps(start: str, count: int, **length: int) -> tuple[Span, ...]:
+    """`count` windows of the same length from `start` on."""
+    first, step = datetime.fromisoformat(start), timedelta(**length)
+    edges = [(first + step * n).isoformat()[:19] for n in range(count + 1)]
+    return tuple(pairwise(edges))
+
+
+def chain(*edges: str) -> tuple[Span, ...]:
+    """Windows from edge to edge."""
+    return tuple(pairwise(edges))
+
+
+def day(*hours: int) -> tuple[Span, ...]:
+    """Windows of an hour on 2026-09-04 that start then."""
+    return tuple(span for hour in hours for span in steps(f"2026-09-04T{hour:02}:00", 1, hours=1))
+
+
+HOURLY = ("--every", "1h")
+DAILY = ("--every", "1d")
+MIDNIGHT = "2026-09-04T00:00"
+TEN, TWELVE = "2026-09-04T10:00", "2026-09-04T12:00"
+FIVE_PAST = "2026-09-04T12:05"
+
+
+def cron(expression: str, zone: str = "UTC", *more: str) -> tuple[str, ...]:
+    return ("--cron", expression, "--tz", zone, *more)
+
+
+def one(id: str, argv: tuple[str, ...], mark: str | None, call: Call) -> Case:
+    return Case(id, argv, mark, (call,))
+
+
+BASIC = (
+    one("T01", HOURLY, TEN, Call(FIVE_PAST, day(10, 11), TWELVE))._replace(job="sales-summary"),
+    one("T02", HOURLY, TEN, Call("2026-09-04T12:00:00.000000", day(10, 11), TWELVE)),
+    one("T03", HOURLY, TEN, Call("2026-09-04T11:59:59.999999", day(10), "2026-09-04T11:00")),
+    Case(
+        "T04",
+        (*HOURLY, "--lag", "10m"),
+        TEN,
+        (
+            Call(FIVE_PAST, day(10), "2026-09-04T11:00"),
+            Call("2026-09-04T12:10", day(11), TWELVE),
+        ),
+    ),
+    one(
+        "T05",
+        (*HOURLY, "--max-windows", "1"),
+        TEN,
+        Call(FIVE_PAST, day(10), "2026-09-04T11:00", left="1"),
+    ),
+    one("T06", HOURLY, TWELVE, Call(FIVE_PAST, (), TWELVE, "no-closed-window")),
+    one(
+        "T07",
+        ("--every", "10s"),
+        "2026-09-04T10:00:00",
+        Call(
+            "2026-09-04T10:01:05",
+            steps("2026-09-04T10:00:00", 6, seconds=10),
+            "2026-09-04T10:01:00",
+            takes=25,
+        ),
+    ),
+)
+
+FIRST = (
+    one("T08", HOURLY, None, Call(FIVE_PAST, day(11), TWELVE)),
+    one("T09", (*HOURLY, "--first", "none"), None, Call(FIVE_PAST, (), TWELVE, "no-closed-window")),
+    one(
+        "T10",
+        (*HOURLY, "--first", "2026-09-04T08:00Z"),
+        None,
+        Call(FIVE_PAST, day(8, 9, 10, 11), TWELVE),
+    ),
+    one(
+        "T10-refused",
+        (*HOURLY, "--first", "2026-09-04T08:10Z"),
+        None,
+        Call(FIVE_PAST, (), None, status=2, says=("2026-09-04T08:00:00Z", "2026-09-04T09:00:00Z")),
+    ),
+    one(
+        "T11",
+        ("--every", "30m"),
+        None,
+        Call("2023-07-04T12:35", chain("2023-07-04T12:00", "2023-07-04T12:30"), "2023-07-04T12:30"),
+    ),
+    one(
+        "T12",
+        ("--every", "1mo", "--first", "2026-05-01"),
+        None,
+        Call(
+            "2026-07-06T09:00",
+            chain("2026-05-01T00:00", "2026-06-01T00:00", "2026-07-01T00:00"),
+            "2026-07-01T00:00",
+        ),
+    ),
+    one(
+        "T40",
+        cron("0 0 29 * *"),
+        None,
+        Call("2024-03-15T00:00", chain("2024-01-29T00:00", "2024-02-29T00:00"), "2024-02-29T00:00"),
+    ),
+)
+
+FAILURES = (
+    Case(
+        "T13",
+        HOURLY,
+        TEN,
+        (
+            Call(FIVE_PAST, day(10), TEN, status=3, fails=(TEN,)),
+            Call("2026-09-04T12:20", day(10, 11), TWELVE, attempts=(2, 1)),
+        ),
+    ),
+    Case(
+        "T14",
+        (*HOURLY, "--on-failure", "continue"),
+        TEN,
+        (
+            Call(FIVE_PAST, day(10, 11), TEN, status=3, fails=(TEN,)),
+            Call("2026-09-04T13:05", day(10, 12), "2026-09-04T13:00", attempts=(2, 1)),
+        ),
+    ),
+    Case(
+        "T15",
+        (*DAILY, "--on-failure", "continue", "--max-windows", "10"),
+        "2025-03-18T00:00",
+        (
+            Call(
+                "2025-03-25T06:00",
+                steps("2025-03-18T00:00", 7, days=1),
+                "2025-03-25T00:00",
+                attempts=(2, 2, 2, 2, 1, 1, 1),
+            ),
+        ),
+        rows=tuple(Row(*span, "failed") for span in steps("2025-03-18T00:00", 4, days=1)),
+    ),
+    Case(
+        "T16",
+        HOURLY,
+        TEN,
+        (Call("2026-09-04T11:05", day(10), "2026-09-04T11:00", attempts=(2,)),),
+        rows=(Row(*day(10)[0], "running"),),
+    ),
+    Case(
+        "T17",
+        HOURLY,
+        TEN,
+        (Call("2026-09-04T12:30", (), TWELVE, "no-closed-window"),),
+        rows=tuple(Row(*span) for span in day(10, 11)),
+    ),
+)
+
+BY_HAND = (
+    Case(
+        "T18",
+        HOURLY,
+        TEN,
+        (
+            Call(
+                FIVE_PAST,
+                day(9),
+                TEN,
+                status=3,
+                argv=("rerun", "2026-09-04T09:00Z"),
+                fails=("2026-09-04T09:00",),
+                attempts=(2,),
+            ),
+        ),
+        rows=(Row(*day(9)[0]),),
+    ),
+    Case(
+        "T19",
+        HOURLY,
+        TEN,
+        tuple(
+            Call(
+                FIVE_PAST,
+                windows,
+                TEN,
+                reason,
+                argv=("backfill", "--from", "2026-09-03T00:00Z", "--to", "2026-09-03T03:00Z"),
+            )
+            for windows, reason in (
+                (steps("2026-09-03T00:00", 3, hours=1), None),
+                ((), "key-exists"),
+            )
+        ),
+    ),
+    one(
+        "T20",
+        HOURLY,
+        TEN,
+        Call(
+            FIVE_PAST,
+            (),
+            TEN,
+            status=2,
+            argv=("backfill", "--from", "2026-09-04T09:00Z", "--to", "2026-09-04T11:00Z"),
+            says=("2026-09-04T10:00:00Z",),
+        ),
+    ),
+)
+
+
+def walk(id: str, argv: tuple[str, ...], now: str, *edges: str) -> Case:
+    """From the first edge to the last, window by window."""
+    return one(id, argv, edges[0], Call(now, chain(*edges), edges[-1]))
+
+
+def hours(start: str, count: int) -> tuple[str, ...]:
+    """The edges of so many windows of an hour."""
+    return (start, *(end for _, end in steps(start, count, hours=1)))
+
+
+CALENDAR = (
+    walk(
+        "T22", cron("0 0 * * *", "America/New_York"), "2026-03-10T05:00",
+        "2026-03-08T05:00", "2026-03-09T04:00", "2026-03-10T04:00",
+    ),
+    walk(
+        "T23", cron("30 1 * * *", "America/New_York"), "2026-11-03T00:00",
+        "2026-10-31T05:30", "2026-11-01T05:30", "2026-11-02T06:30",
+    ),
+    walk(
+        "T24", cron("30 2 * * *", "America/New_York"), "2026-03-09T07:00",
+        "2026-03-07T07:30", "2026-03-08T07:00", "2026-03-09T06:30",
+    ),
+    walk(
+        "T25", cron("0 * * * *", "Europe/Berlin"), "2026-10-25T23:00",
+        *hours("2026-10-24T22:00", 25),
+    ),
+    walk(
+        "T25-spring", cron("0 * * * *", "Europe/Berlin"), "2026-03-29T22:00",
+        *hours("2026-03-28T23:00", 23),
+    ),
+    walk(
+        "T26", cron("0 * * * *", "Asia/Kolkata"), "2026-02-17T20:45",
+        "2026-02-17T18:30", "2026-02-17T19:30", "2026-02-17T20:30",
+    ),
+    walk(
+        "T27", cron("20 */4 * * *", "America/Los_Angeles"), "2023-03-12T20:00",
+        *(f"2023-03-12T{at}" for at in ("04:20", "08:20", "11:20", "15:20", "19:20")),
+    ),
+    walk(
+        "T28", cron("0 9 * * 1-5", "America/New_York"), "2026-03-10T13:00",
+        "2026-03-06T14:00", "2026-03-09T13:00", "2026-03-10T13:00",
+    ),
+    walk(
+        "T29", cron("0,15,30,45 6-22 * * *", "Europe/Brussels"), "2023-10-29T05:20",
+        "2023-10-28T20:30", "2023-10-28T20:45", "2023-10-29T05:00", "2023-10-29T05:15",
+    ),
+    walk(
+        "T30", cron("30 * * * *", "Europe/Helsinki"), "2017-10-29T03:00",
+        *hours("2017-10-28T23:30", 3),
+    ),
+    walk(
+        "T39", cron("0 0 */10 * *"), "2021-03-12T00:00",
+        "2021-02-21T00:00", "2021-03-01T00:00", "2021-03-11T00:00",
+    ),
+    walk(
+        "T39-leap", cron("0 0 29 2 *"), "2028-03-01T00:00",
+        "2024-02-29T00:00", "2028-02-29T00:00",
+    ),
+    walk("T42", ("--every", "1mo"), "2028-03-06T00:00", "2028-02-01T00:00", "2028-03-01T00:00"),
+    walk("T42-week", ("--every", "1w"), "2028-03-06T00:00", "2028-02-28T00:00", "2028-03-06T00:00"),
+    walk(
+        "T42-day", DAILY, "2028-03-06T00:00",
+        *(f"2028-{day}T00:00" for day in ("02-28", "02-29", "03-01", "03-02", "03-03", "03-04")),
+        "2028-03-05T00:00", "2028-03-06T00:00",
+    ),
+    walk(
+        "T43", cron("0 0 * * *", "Africa/Cairo"), "2026-04-25T00:00",
+        "2026-04-22T22:00", "2026-04-23T22:00", "2026-04-24T21:00",
+    ),
+)  # fmt: skip
+
+A_YEAR_AGO, NOON = "2025-09-04T12:00", "2026-09-04T12:00"
+LAST_MINUTE = chain("2026-09-04T11:59", NOON)
+
+BACKLOG = tuple(
+    case
+    for name, argv, left in (
+        ("", ("--every", "60s"), "525500"),
+        ("-cron", ("--cron", "* * * * *"), "10000+"),
+    )
+    for case in (
+        one(
+            f"T31{name}",
+            argv,
+            A_YEAR_AGO,
+            Call(NOON, steps(A_YEAR_AGO, 100, minutes=1), "2025-09-04T13:40", left=left),
+        ),
+        one(
+            f"T32{name}",
+            (*argv, "--catch-up", "latest"),
+            A_YEAR_AGO,
+            Call(NOON, LAST_MINUTE, NOON, gaps=((A_YEAR_AGO, "2026-09-04T11:59", 525_599),)),
+        ),
+    )
+)
+
+CHANGES = (
+    Case(
+        "T33",
+        DAILY,
+        "2026-05-04T01:00",
+        (
+            Call(
+                "2026-05-05T00:05",
+                (),
+                "2026-05-04T01:00",
+                status=78,
+                says=('"every 1h"', '"every 1d"', "2026-05-04T02:00:00Z", "2026-05-05T00:00:00Z"),
+            ),
+            Call(
+                "2026-05-05T00:05",
+                (("2026-05-04T01:00", "2026-05-05T00:00", PARTIAL),),
+                "2026-05-05T00:00",
+                argv=(*DAILY, "--accept-schedule"),
+            ),
+        ),
+        stored=HOURLY,
+    ),
+    Case(
+        "T34",
+        cron("0 5 * * *", "UTC", "--accept-schedule"),
+        "2025-03-14T23:00",
+        (
+            Call(
+                "2025-03-15T10:00",
+                (("2025-03-14T23:00", "2025-03-15T05:00", PARTIAL),),
+                "2025-03-15T05:00",
+            ),
+        ),
+        stored=cron("0 23 * * *"),
+    ),
+    Case(
+        "T35",
+        ("--every", "60s"),
+        MIDNIGHT,
+        (
+            Call(TWELVE, (), MIDNIGHT, status=78, says=('"every 1d"', '"every 60s"', "720")),
+            Call(
+                TWELVE,
+                steps(MIDNIGHT, 100, minutes=1),
+                "2026-09-04T01:40",
+                argv=("--every", "60s", "--accept-schedule"),
+                left="620",
+            ),
+        ),
+        stored=DAILY,
+    ),
+    Case(
+        "T45",
+        HOURLY,
+        TEN,
+        (
+            Call("2026-09-04T13:05", day(12), TEN, argv=(*HOURLY, "--window", "2026-09-04T12:00Z")),
+            Call(
+                "2026-09-05T00:05",
+                (
+                    ("2026-09-04T10:00", "2026-09-04T12:00", PARTIAL),
+                    ("2026-09-04T13:00", "2026-09-05T00:00", PARTIAL),
+                ),
+                "2026-09-05T00:00",
+                argv=(*DAILY, "--accept-schedule"),
+            ),
+        ),
+    ),
+    Case(
+        "T46",
+        (*DAILY, "--window", "2026-09-04"),
+        "2026-09-04T01:00",
+        (
+            Call(
+                "2026-09-05T00:05",
+                (),
+                "2026-09-04T01:00",
+                status=2,
+                says=("2026-09-05T00:00:00Z", "2026-09-04T01:00:00Z"),
+            ),
+        ),
+        rows=(Row(MIDNIGHT, "2026-09-04T01:00"),),
+    ),
+    Case(
+        "T47",
+        (*HOURLY, "--catch-up", "latest"),
+        TEN,
+        (
+            Call(
+                "2026-09-04T14:05",
+                day(13),
+                "2026-09-04T14:00",
+                gaps=(("2026-09-04T11:00", "2026-09-04T13:00", 2),),
+                given_up=(TEN,),
+            ),
+        ),
+        rows=(Row(*day(10)[0], "failed"),),
+    ),
+)
+
+REPAIR = Call(
+    FIVE_PAST,
+    (),
+    TEN,
+    argv=("watermark", "--set", "2026-09-04T10:00Z", "--reason", "the clock was wrong"),
+)
+AFTER_REPAIR = Call(FIVE_PAST, day(10, 11), TWELVE)
+A_YEAR_ON = "2027-09-04T12:00"
+AHEAD = Call(
+    FIVE_PAST, (), A_YEAR_ON, status=75, says=("2027-09-04T12:00:00Z", "2026-09-04T12:05:00Z")
+)
+
+CLOCK = (
+    one(
+        "T36",
+        HOURLY,
+        "2027-09-09T00:00",
+        Call(
+            TWELVE,
+            (),
+            "2027-09-09T00:00",
+            status=75,
+            says=("2027-09-09T00:00:00Z", "2026-09-04T12:00:00Z", "jobrun watermark j --set"),
+        ),
+    ),
+    one(
+        "T36-small",
+        HOURLY,
+        TWELVE,
+        Call("2026-09-04T11:59:58", (), TWELVE, "clock-behind-watermark"),
+    ),
+    # With consent to the wrong clock the watermark is far ahead until a person sets it.
+    Case(
+        "T48",
+        HOURLY,
+        TEN,
+        (
+            Call(
+                "2027-09-04T12:05",
+                chain("2027-09-04T11:00", A_YEAR_ON),
+                A_YEAR_ON,
+                argv=(*HOURLY, "--catch-up", "latest", "--accept-clock"),
+                gaps=((TEN, "2027-09-04T11:00", 365 * 24 + 1),),
+            ),
+            AHEAD,
+            REPAIR,
+            AFTER_REPAIR,
+        ),
+        seen=TEN,
+    ),
+    # The first call ever meets the wrong clock: there is nothing to measure it by.
+    Case(
+        "T48-first",
+        HOURLY,
+        None,
+        (
+            Call("2027-09-04T12:05", chain("2027-09-04T11:00", A_YEAR_ON), A_YEAR_ON),
+            AHEAD,
+            REPAIR,
+            AFTER_REPAIR,
+        ),
+    ),
+    # Without consent one window runs, the oldest, and no harm is done.
+    Case(
+        "T48-doubted",
+        HOURLY,
+        TEN,
+        (
+            Call("2027-09-04T12:05", day(10), "2026-09-04T11:00", left=str(365 * 24 + 1)),
+            Call(FIVE_PAST, day(11), TWELVE),
+        ),
+        seen=TEN,
+    ),
+)
+
+ANCHORS = (
+    one(
+        "T38-refused",
+        ("--every", "7h"),
+        None,
+        Call("2026-09-05T04:00", (), None, status=2, says=("7h", "--anchor")),
+    ),
+    one(
+        "T38",
+        ("--every", "7h", "--anchor", "2026-09-01T00:00Z"),
+        TWELVE,
+        Call(
+            "2026-09-05T04:00",
+            chain(TWELVE, "2026-09-04T19:00", "2026-09-05T02:00"),
+            "2026-09-05T02:00",
+        ),
+    ),
+)
+
+REFUSED = tuple(
+    one(f"T41-{number}", ("--cron", expression), None, Call(NOON, (), None, status=2, says=(says,)))
+    for number, (expression, says) in enumerate(
+        (
+            ("0 0 31 2 *", "never fires"),
+            ("0 0 1 * 5#3", "#"),
+            ("0 0 5-5 * *", "5-5"),
+            ("0 22-2 * * *", "ends before it begins"),
+            ("59/15 * * * *", "a step needs a range"),
+            ("*/30 * * * * *", "expected 5 fields, got 6"),
+            ("H * * * *", "Jenkins"),
+            ("R * * * *", "random"),
+            ("0 0 15W * 1", "W in"),
+            ("@reboot", "has no window"),
+            ("0 0 ? * *", "Quartz"),
+        ),
+        1,
+    )
+)
+
+LOCKED = (
+    Case("T44", HOURLY, TEN, (Call(FIVE_PAST, (), TEN, "lock-held"),), lock_is_held=True),
+)  # fmt: skip
+
+CASES = (
+    *BASIC, *FIRST, *FAILURES, *BY_HAND, *CALENDAR, *BACKLOG, *CHANGES, *CLOCK, *ANCHORS, *REFUSED,
+    *LOCKED,
+)  # fmt: skip
