@@ -12,6 +12,8 @@ from jobrun.rows import Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from jobrun.schedule import Grid
 
 
@@ -154,13 +156,8 @@ def parse_when(
         text = text.removeprefix(f"{job}:")
     if now is not None and text in ("today", "yesterday"):
         return _day_back(now, tz, 1 if text == "yesterday" else 0)
-    from datetime import datetime
-
-    try:
-        found = datetime.fromisoformat(text) if text[4:5] == "-" and text[:4].isdigit() else None
-    except ValueError:
-        found = None
-    if found is None or found.microsecond or (len(text) > 10 and text[10] not in "T "):
+    found = _read_iso(text)
+    if found is None:
         raise UsageError(
             f'{option} "{text}": an instant is 2026-09-04T10:00Z, with an offset or Z; or a day',
             f"{option} 2026-09-04T10:00Z",
@@ -170,6 +167,21 @@ def parse_when(
     if found.tzinfo is None:
         raise _no_zone(text, tz, option)
     return _checked(int(found.timestamp()), text, option)
+
+
+def _read_iso(text: str) -> datetime | None:
+    """A day, or a day and a time in whole seconds; None for any other form that Python knows."""
+    from datetime import datetime
+
+    if not (text.isascii() and text[4:5] == text[7:8] == "-" and text[10:11] in ("", "T", " ")):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    offset = found.utcoffset()
+    whole = not found.microsecond and (offset is None or not offset.microseconds)
+    return found if whole else None
 
 
 def _checked(instant: int, text: str, option: str) -> int:

@@ -73,6 +73,10 @@ def day(*hours: int) -> tuple[Span, ...]:
     return tuple(span for hour in hours for span in steps(f"2026-09-04T{hour:02}:00", 1, hours=1))
 
 
+def on_record(spans: tuple[Span, ...], state: str = "processed") -> tuple[Row, ...]:
+    return tuple(Row(span[0], span[1], state) for span in spans)
+
+
 HOURLY = ("--every", "1h")
 DAILY = ("--every", "1d")
 MIDNIGHT = "2026-09-04T00:00"
@@ -191,21 +195,21 @@ FAILURES = (
                 attempts=(2, 2, 2, 2, 1, 1, 1),
             ),
         ),
-        rows=tuple(Row(*span, "failed") for span in steps("2025-03-18T00:00", 4, days=1)),
+        rows=on_record(steps("2025-03-18T00:00", 4, days=1), "failed"),
     ),
     Case(
         "T16",
         HOURLY,
         TEN,
         (Call("2026-09-04T11:05", day(10), "2026-09-04T11:00", attempts=(2,)),),
-        rows=(Row(*day(10)[0], "running"),),
+        rows=on_record(day(10), "running"),
     ),
     Case(
         "T17",
         HOURLY,
         TEN,
         (Call("2026-09-04T12:30", (), TWELVE, "no-closed-window"),),
-        rows=tuple(Row(*span) for span in day(10, 11)),
+        rows=on_record(day(10, 11)),
     ),
 )
 
@@ -225,7 +229,7 @@ BY_HAND = (
                 attempts=(2,),
             ),
         ),
-        rows=(Row(*day(9)[0]),),
+        rows=on_record(day(9)),
     ),
     Case(
         "T19",
@@ -454,7 +458,7 @@ CHANGES = (
                 given_up=(TEN,),
             ),
         ),
-        rows=(Row(*day(10)[0], "failed"),),
+        rows=on_record(day(10), "failed"),
     ),
 )
 
