@@ -254,7 +254,7 @@ def complete(opening: Opening, situation: Situation, lost: list[RunRow]) -> Open
 def _end(situation: Situation, plan: Plan, work: attempts.Attempts) -> int:
     job, call = situation.job, situation.call
     if situation.signals.received:
-        return attempts.interrupted(situation.signals)
+        return work.exit_code or attempts.interrupted(situation.signals)
     rest = len(plan.units) - work.done
     if not work.exit_code and (rest or plan.left_text):
         left = plan.left_text if not rest else _more(plan, rest)

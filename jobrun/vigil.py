@@ -5,8 +5,8 @@ that can't take more at the moment. Nothing else blocks, so that no reader, howe
 deadline or a signal.
 
 It is over in the good case when the command itself has ended and its pipes are empty; where a
-process that it left behind holds them, a second later. Once we have sent a signal it is over when
-nothing of the tree is alive, or the ladder is through.
+process that it left behind holds them, a second later. Once we have sent a signal, or the command
+has died by one, it is over when nothing of the tree is alive, or the ladder is through.
 """
 
 from __future__ import annotations
@@ -151,6 +151,8 @@ class Vigil:
             self._ended = self._ended._replace(exit_code=number)
         else:
             self._ended = self._ended._replace(signal=number)
+            # It did not get to end what it had started, which would run on beside the next attempt.
+            self._ladder.ask(signal.SIGTERM, time.monotonic())
         if self._ladder.begun:
             self._ladder.hasten()
         else:
