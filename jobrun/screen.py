@@ -73,9 +73,12 @@ def moment(instant: int, now: int, *, seconds: bool = False) -> str:
     """09-04 03:07, or 03:07:05 with seconds; the year only where it is not this one."""
     then = time.gmtime(instant)
     year = "" if then.tm_year == time.gmtime(now).tm_year else "%Y-"
-    return time.strftime(
-        f"{year}%m-%d %H:%M" + (":%S" if seconds or instant % MINUTE else ""), then
-    )
+    return time.strftime(f"{year}%m-%d %H:%M{':%S' if seconds else ''}", then)
+
+
+def boundary(instant: int, now: int) -> str:
+    """An instant that must not be rounded: it has its seconds, if any."""
+    return moment(instant, now, seconds=instant % MINUTE != 0)
 
 
 def instant_cell(instant: int | None, now: int, *, seconds: bool = False, style: str = "") -> Cell:
@@ -84,10 +87,14 @@ def instant_cell(instant: int | None, now: int, *, seconds: bool = False, style:
     return Cell(moment(instant, now, seconds=seconds), iso(instant), style)
 
 
+def boundary_cell(instant: int | None, now: int) -> Cell:
+    return NOTHING if instant is None else Cell(boundary(instant, now), iso(instant))
+
+
 def span(start: int, end: int, now: int) -> str:
     """09-03 22:00 - 23:00; both dates where it lasts a day or more."""
-    last = moment(end, now)
-    return f"{moment(start, now)} - {last if end - start >= DAY else last.rpartition(' ')[2]}"
+    last = boundary(end, now)
+    return f"{boundary(start, now)} - {last if end - start >= DAY else last.rpartition(' ')[2]}"
 
 
 def span_cell(start: int, end: int, now: int) -> Cell:
@@ -116,8 +123,12 @@ def _two(whole: int, large: tuple[int, str], small: tuple[int, str]) -> str:
 
 
 def ago(instant: int, now: int) -> str:
-    """`2m ago`; a clock that went back since gives `just now`, never a negative number."""
-    return f"{about(now - instant)} ago" if now > instant else "just now"
+    """One unit: `2m ago`; a clock that went back since gives `just now`, no negative number."""
+    passed = now - instant
+    for length, letter in ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (1, "s")):
+        if passed >= length:
+            return f"{passed // length}{letter} ago"
+    return "just now"
 
 
 def number(count: int | None) -> str:

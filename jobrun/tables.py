@@ -6,6 +6,7 @@ holds two blanks in a row), so that `awk -F '  +'` takes them apart exactly.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from jobrun.lines import Lines
 from jobrun.screen import Cell, Line, Screen, Table
 
 if TYPE_CHECKING:
@@ -30,8 +32,8 @@ def show(screen: Screen, ledger: str, *, as_json: bool = False, out: TextIO | No
     elif is_terminal(out):
         try:
             _paint(screen, out)
-        except BrokenPipeError:
-            _drop(out)
+        except OSError as error:
+            _drop(out, error)
     else:
         write(plain(screen), out)
 
@@ -41,35 +43,42 @@ def document(screen: Screen, ledger: str) -> str:
     return json.dumps({"v": VERSION, "ledger": ledger, **screen.data}) + "\n"
 
 
-def is_terminal(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     try:
-        return stream.isatty()
-    except (AttributeError, ValueError):  # pythonw has no stream, a closed one can't say
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
         return False
 
 
-def write(data: str | bytes, out: TextIO) -> bool:
+def write(data: str | bytes, out: TextIO | None) -> bool:
     """Write all of it; what the stream's encoding lacks becomes `\\u....`.
 
-    False where the reader has gone (`| head -1`), which is no error.
+    False where the reader has gone (`| head -1`), or there is none (pythonw): that is no error.
     """
+    if out is None:
+        return False
     raw = data
     if isinstance(raw, str):
         raw = raw.encode(out.encoding or "ascii", "backslashreplace")
     try:
         out.buffer.write(raw)
         out.buffer.flush()
-    except BrokenPipeError:
-        _drop(out)
+    except OSError as error:
+        _drop(out, error)
         return False
     return True
 
 
-def _drop(out: TextIO) -> None:
-    """The reader is gone. Without this the interpreter says so again when it flushes at its end."""
+def _drop(out: TextIO, error: OSError) -> None:
+    """The reader is gone: from here on nothing is written.
+
+    Without this the interpreter would say so, once more, when it flushes at its end.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, out.fileno())
     os.close(nowhere)
+    if error.errno not in (errno.EPIPE, errno.EINVAL):  # EINVAL: the same on Windows
+        Lines().say("error", f"can't write all of it: {error.strerror or error}")
 
 
 # -- piped ----------------------------------------------------------------------------------------

@@ -92,6 +92,12 @@ def test_completion_offers_commands(jobrun: Jobrun) -> None:
     assert jobrun(env=asked).stdout.split() == ["history"]
 
 
+def test_completion_offers_jobs(sales: Jobrun) -> None:
+    """Those of the default ledger."""
+    asked = {"_JOBRUN_COMPLETE": "complete_bash", "COMP_WORDS": "jobrun logs s", "COMP_CWORD": "2"}
+    assert sales(env=asked).stdout.split() == ["sales"]
+
+
 # -- the topics -----------------------------------------------------------------------------------
 
 
@@ -173,6 +179,15 @@ def test_a_reader_that_has_gone_is_no_error(sales: Jobrun, verb: str) -> None:
     assert b"Traceback" not in err
     assert b"Broken" not in err
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_said(sales: Jobrun) -> None:
+    """What could not be written is no secret, and no traceback."""
+    with open("/dev/full", "wb") as full:
+        process = sales.start("status", now=NOON, stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert err == b"jobrun: error: can't write all of it: No space left on device\n"
 
 
 def test_a_stream_that_lacks_a_letter_gets_an_escape(jobrun: Jobrun) -> None:

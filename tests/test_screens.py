@@ -271,7 +271,7 @@ orders  every 1 hour (UTC)    2026-09-03 03:00 to 2026-09-04 03:00 UTC
 # processed 16   r after a retry 1   s skipped 2   F failed 1   . pending 4
 WINDOW (UTC)                                         STATE    TRIES  WHY
 2026-09-03T19:00:00+00:00/2026-09-03T21:00:00+00:00  skipped      0  2 windows, by-hand: source down
-2026-09-03T22:00:00+00:00/2026-09-03T23:00:00+00:00  failed      50  exit 3, last 09-04 03:05:01, next try by the next call
+2026-09-03T22:00:00+00:00/2026-09-03T23:00:00+00:00  failed      50  exit 3, last 09-04 03:05, next try by the next call
 2026-09-03T23:00:00+00:00/2026-09-04T03:00:00+00:00  pending      0  4 windows behind 09-03 22:00
 not complete: 5 to do, 2 given up
 """  # noqa: E501
@@ -507,7 +507,7 @@ def test_without_colour_a_terminal_shows_the_same_words(
     expected = """\
 WINDOW (UTC)         STATE    TRIES  WHY
 09-03 19:00 - 21:00  skipped      0  2 windows, by-hand: source down
-09-03 22:00 - 23:00  failed      50  exit 3, last 09-04 03:05:01, next try by the next call
+09-03 22:00 - 23:00  failed      50  exit 3, last 09-04 03:05, next try by the next call
 09-03 23:00 - 03:00  pending      0  4 windows behind 09-03 22:00
 not complete: 5 to do, 2 given up
 """

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from jobrun import tables
-from jobrun.cli.look import LedgerOption, a_call
+from jobrun.cli.look import JobArgument, LedgerOption, a_call
 from jobrun.errors import UsageError
 
 
 def forget(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB")],
+    job: JobArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     ledger: LedgerOption = None,
 ) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look, SinceOption
+from jobrun.cli.look import AnyJobArgument, JsonOption, LedgerOption, Look, SinceOption
 from jobrun.screens.history import history_screen
 
 SKIPS = 5
@@ -16,7 +16,7 @@ MOST = 100_000
 
 def history(
     ctx: typer.Context,
-    job: JobArgument = None,
+    job: AnyJobArgument = None,
     since: SinceOption = None,
     every: Annotated[bool, typer.Option("--all", help="Each repeat of a window, too.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most N rows.")] = 20,

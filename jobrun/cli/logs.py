@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jobrun import printed, tables
-from jobrun.cli.look import JsonOption, LedgerOption, Look
+from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import find
 from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
@@ -24,7 +24,7 @@ PAUSE = 0.2  # seconds between two looks of --follow
 
 def logs(
     ctx: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="JOB|KEY|RUN")],
+    what: WhatArgument,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Until the run ends.")] = False,
     stdout: Annotated[bool, typer.Option("--stdout", help="This stream only.")] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="This stream only.")] = False,

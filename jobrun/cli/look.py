@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated, NamedTuple
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from jobrun import ledger_sqlite, places, process, schedule, tables, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call, host_name, this_caller
-from jobrun.errors import UsageError
+from jobrun.errors import JobrunError, UsageError
 from jobrun.ledger import Ledger
 from jobrun.lines import Lines
 from jobrun.rows import LOST, JobRow, RunRow
@@ -21,7 +21,25 @@ from jobrun.screen import Screen, line
 LedgerOption = Annotated[
     str | None, typer.Option("--ledger", metavar="PATH", help="The SQLite file.")
 ]
-JobArgument = Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.")]
+
+
+def job_names(incomplete: str) -> list[str]:
+    """For the shell's completion: the jobs of the default ledger, none where it can't be read."""
+    try:
+        path = places.ledger_path(None, os.environ)
+        if not os.path.exists(path):
+            return []
+        with closing(ledger_sqlite.open_ledger(path, create=False)) as ledger:
+            return [job.name for job in ledger.jobs() if job.name.startswith(incomplete)]
+    except JobrunError:
+        return []
+
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", autocompletion=job_names)]
+AnyJobArgument = Annotated[
+    str | None, typer.Argument(metavar="[JOB]", help="Only this.", autocompletion=job_names)
+]
+WhatArgument = Annotated[str, typer.Argument(metavar="JOB|KEY|RUN", autocompletion=job_names)]
 SinceOption = Annotated[
     str | None,
     typer.Option(

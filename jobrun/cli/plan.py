@@ -13,7 +13,7 @@ import typer
 from jobrun import command, lastcall, options, run, tables
 from jobrun import job as jobs
 from jobrun.call import Call, this_caller
-from jobrun.cli.look import JsonOption, LedgerOption, Look
+from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
 from jobrun.errors import UsageError
 from jobrun.job import Job
 from jobrun.lastcall import LastCall
@@ -30,7 +30,7 @@ RUNS = 20
 
 def plan(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB")],
+    job: JobArgument,
     at: Annotated[
         str | None, typer.Option("--at", metavar="INSTANT", help="As if it were then.")
     ] = None,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from jobrun import printed, schedule
-from jobrun.cli.look import JsonOption, LedgerOption, Look
+from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import Target, find
 from jobrun.ledger import Ledger
 from jobrun.screen import Screen
@@ -20,7 +18,7 @@ RUNS = 200
 
 def show(
     ctx: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="JOB|KEY|RUN")],
+    what: WhatArgument,
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> int:

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from jobrun.cli.look import LedgerOption, a_call
+from jobrun.cli.look import JobArgument, LedgerOption, a_call
 
 
 def skip(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB")],
+    job: JobArgument,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="For the record.")],
     when: Annotated[str | None, typer.Argument(metavar="[WHEN]", help="One window.")] = None,
     since: Annotated[str | None, typer.Option("--from", metavar="WHEN")] = None,

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
+from jobrun.cli.look import AnyJobArgument, JsonOption, LedgerOption, Look
 from jobrun.screens.status import status_screen
 from jobrun.standing import stand
 
 
 def status(
     ctx: typer.Context,
-    job: JobArgument = None,
+    job: AnyJobArgument = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only what is wrong; exit 1 where something is.")
     ] = False,

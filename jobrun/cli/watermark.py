@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from jobrun.cli.look import LedgerOption, a_call
+from jobrun.cli.look import JobArgument, LedgerOption, a_call
 
 
 def watermark(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB")],
+    job: JobArgument,
     to: Annotated[
         str | None, typer.Option("--set", metavar="INSTANT", help="A boundary, not after now.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jobrun import lastcall, picture, schedule
-from jobrun.cli.look import JsonOption, LedgerOption, Look, SinceOption
+from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look, SinceOption
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
 from jobrun.ledger import Ledger
@@ -20,7 +20,7 @@ KEYS = 100
 
 def windows(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB")],
+    job: JobArgument,
     last: Annotated[str | None, typer.Option("--last", metavar="DUR", help="So far back.")] = None,
     since: SinceOption = None,
     until: Annotated[

@@ -100,7 +100,7 @@ JOBRUN_QUIET=1
 # each hour once, in order, what was missed is made up
 */5 * * * * jobrun run sales --every 1hour --lag 10m -- etl {start} {end}
 # each day of a zone, not before 06:00 there
-*/15 * * * * jobrun run day --every 1d --tz Asia/Tokyo --lag 6h -- x {start_date}
+*/5 * * * * jobrun run day --every 1d --tz Asia/Tokyo --lag 6h -- x {start_date}
 
 cron decides when it is called, the ledger what is left to do: call often.
 Redirections belong inside: -- sh -ec '... > "$JOBRUN_SLUG.tmp"'

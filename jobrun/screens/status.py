@@ -20,8 +20,9 @@ from jobrun.screen import (
     Table,
     about,
     ago,
+    boundary,
+    boundary_cell,
     head,
-    instant_cell,
     line,
     moment,
     number,
@@ -70,7 +71,7 @@ def _row(standing: Standing, now: int) -> tuple[Cell, ...]:
     return (
         Cell(job.name),
         Cell(standing.state, style=STYLES[standing.state]),
-        instant_cell(job.watermark, now),
+        boundary_cell(job.watermark, now),
         behind_cell(standing.facts.behind),
         _last_cell(standing, now),
         Cell(ago(job.last_seen, now), iso(job.last_seen), DIM),
@@ -121,7 +122,7 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
     what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
     what += [f"{plural(_waiting(standing), 'later window')} wait"] if _waiting(standing) else []
     if row.next_attempt_at is not None and row.next_attempt_at > now:
-        what.append(f"next try not before {moment(row.next_attempt_at, now)}")
+        what.append(f"next try not before {boundary(row.next_attempt_at, now)}")
     return ", ".join(what), hint.replace("history", "windows") if row.start is not None else hint
 
 

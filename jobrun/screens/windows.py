@@ -20,6 +20,7 @@ from jobrun.screen import (
     Line,
     Screen,
     Table,
+    boundary,
     head,
     line,
     minute,
@@ -130,11 +131,11 @@ def _plain(slots: Sequence[Slot], now: int, lengths: set[int]) -> Iterator[Line]
         for at, group in groupby(slots, key=lambda slot: slot.start // row):
             places = {slot.start % row // step: slot for slot in group}
             cells = [places.get(place) for place in range(row // step)]
-            yield _letters(f"{moment(at * row, now)}  ", cells, "{}")
+            yield _letters(f"{boundary(at * row, now)}  ", cells, "{}")
         return
     for at in range(0, len(slots), LETTERS_IN_A_ROW):
         some = slots[at : at + LETTERS_IN_A_ROW]
-        yield _letters(f"{moment(some[0].start, now)}  ", some, "{}")
+        yield _letters(f"{boundary(some[0].start, now)}  ", some, "{}")
 
 
 def _letters(label: str, places: Sequence[Slot | None], form: str) -> Line:
@@ -195,7 +196,7 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
     last = f"{outcome(run)}, last {moment(run.started, now)}" if run is not None else "failed"
     later = slot.row.next_attempt_at
     when = (
-        f"not before {moment(later, now)}"
+        f"not before {boundary(later, now)}"
         if later is not None and later > now
         else "by the next call"
     )
@@ -211,7 +212,7 @@ def _pending(stretch: Stretch, picture: Picture, now: int) -> str:
     blocker = next((s for s in picture.slots if s.state in ("failed", "held", "lost")), None)
     waits = plural(stretch.windows, "window")
     if picture.stops and blocker is not None and blocker.start < stretch.start:
-        return f"{waits} behind {moment(blocker.start, now)}"
+        return f"{waits} behind {boundary(blocker.start, now)}"
     return f"{waits} for the next call"
 
 
@@ -258,5 +259,15 @@ def keys_screen(ledger: str, job: str, keys: Sequence[WindowRow], now: int, limi
     parts: list[Line | Table] = [head(ledger, now), table]
     if len(keys) == limit:
         parts.append(line(f"older keys are left out: the newest {limit} are shown", DIM))
-    data = {"now": iso(now), "job": job, "keys": [row._asdict() for row in keys]}
+    data = {"now": iso(now), "job": job, "keys": [_key_data(row) for row in keys]}
     return Screen(tuple(parts), data)
+
+
+def _key_data(row: WindowRow) -> dict[str, object]:
+    return {
+        "key": row.key,
+        "state": row.state,
+        "tries": row.attempts,
+        "reason": row.reason,
+        "changed_at": iso(row.changed_at),
+    }
