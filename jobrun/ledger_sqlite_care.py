@@ -8,6 +8,7 @@ from jobrun.errors import LedgerError
 from jobrun.instants import iso
 from jobrun.ledger_sqlite_windows import finished_prefix
 from jobrun.sqlite_database import Database
+from jobrun.sqlite_schema import broken_references
 
 _OVERLAPS = """
 SELECT job, start, before FROM (
@@ -35,7 +36,7 @@ SELECT w.job, w.key, w.token, j.token FROM jobrun_window AS w JOIN jobrun_job AS
 def problems(database: Database) -> list[str]:
     damage = list(_damage(database))
     # What a damaged file says about its rows is not worth a line.
-    return damage or [*_references(database), *_watermarks(database), *_impossible(database)]
+    return damage or [*broken_references(database), *_watermarks(database), *_impossible(database)]
 
 
 def _damage(database: Database) -> Iterator[str]:
@@ -45,12 +46,6 @@ def _damage(database: Database) -> Iterator[str]:
                 yield f"damaged: {line}"
     except LedgerError as error:
         yield error.message
-
-
-def _references(database: Database) -> Iterator[str]:
-    for table, row, parent, _ in database.rows("PRAGMA foreign_key_check"):
-        if table.startswith("jobrun_"):
-            yield f"{table}: row {row} refers to a row of {parent} that is missing"
 
 
 def _watermarks(database: Database) -> Iterator[str]:

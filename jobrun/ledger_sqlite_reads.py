@@ -101,8 +101,8 @@ class SqliteReads:
 
     def unfinished(self, job: str) -> list[WindowRow]:
         source = (
-            "jobrun_window WHERE job = :job AND start IS NOT NULL"
-            " AND state IN ('running', 'failed', 'held') ORDER BY start"
+            "jobrun_window INDEXED BY jobrun_window_unfinished WHERE job = :job"
+            " AND start IS NOT NULL AND state IN ('running', 'failed', 'held') ORDER BY start"
         )
         return self._select(WindowRow, source, job=job)
 
@@ -131,6 +131,8 @@ class SqliteReads:
         since: int | None = None,
         limit: int = 20,
     ) -> list[RunRow]:
+        if key is not None:
+            job = job or key.partition(":")[0]  # for the index
         asked = {"job": job, "key": key, "started": None if since is None else iso(since)}
         conditions = {
             "job": "r.job = :job",

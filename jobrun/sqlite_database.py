@@ -98,7 +98,11 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         self._database.wait_at_most(self._patience)
-        self._database._execute("BEGIN IMMEDIATE")
+        try:
+            self._database.change("BEGIN IMMEDIATE")
+        except BaseException:
+            self._database.wait_at_most(PATIENCE)
+            raise
         return self
 
     def roll_back(self) -> None:
@@ -119,7 +123,7 @@ class Transaction:
             self._database.wait_at_most(PATIENCE)
 
     def _commit(self) -> None:
-        self._database._execute("COMMIT")
+        self._database.change("COMMIT")
         if not self._database.still_there():
             raise self._lost(
                 f"ledger {self._database.path}: deleted or replaced while this call ran; "

@@ -61,15 +61,20 @@ def _migrate_once(database: Database, own: bool, migrations: Sequence[str]) -> b
     return True
 
 
+def broken_references(database: Database) -> Iterator[str]:
+    """Rows that refer to rows that are missing; of our tables only, the user's may be large."""
+    tables = (
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'jobrun$_%' ESCAPE '$'"
+    )
+    for (name,) in database.rows(tables):
+        for table, row, parent, _ in database.rows(f"PRAGMA foreign_key_check({name})"):
+            yield f"{table}: row {row} refers to a row of {parent} that is missing"
+
+
 def _check_references(database: Database, version: int) -> None:
-    """Of our tables only: what the user's own tables hold is not ours to judge."""
-    broken = [
-        row for row in database.rows("PRAGMA foreign_key_check") if row[0].startswith("jobrun_")
-    ]
-    if broken:
+    for broken in broken_references(database):
         raise LedgerError(
-            f"ledger {database.path}: can't become version {version}: {len(broken)} rows refer to "
-            f"rows that are missing, the first in {broken[0][0]}",
+            f"ledger {database.path}: can't become version {version}: {broken}",
             f"put a copy back, or sqlite3 {database.path} 'PRAGMA foreign_key_check'",
         )
 

@@ -19,7 +19,7 @@ from jobrun.rows import Gap, Opening
 from jobrun.sqlite_database import Database
 from jobrun.sqlite_skip import idle_row, note_idle
 from tests.conftest import PYTHON, ROOT
-from tests.ledger_calls import CALLER, ELEVEN, NOW, TEN, begin, claim, hourly, result, run
+from tests.ledger_calls import CALLER, ELEVEN, NOW, TEN, begin, claim, hourly, result, run, state
 from tests.sqlite_programs import child, end_of, sql
 
 
@@ -88,6 +88,8 @@ def test_a_skip_gives_up_after_a_second(
     monkeypatch.setattr("jobrun.sqlite_skip.PATIENCE", 0.05)
     assert not ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
     assert not note_idle(ledger._database, "j", NOW)
+    (patience,) = ledger._database.rows("PRAGMA busy_timeout")
+    assert patience == (30_000,)
     end_of(busy, "\n")
     assert ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
 
@@ -117,6 +119,19 @@ def test_a_ledger_replaced_before_a_command_starts(path: Path, ledger: SqliteLed
         begin(ledger, claim(TEN))
 
 
+@pytest.mark.parametrize(("until", "paused"), [(None, True), (NOW + 3, True), (NOW, False)])
+def test_a_pause_is_read_again_at_each_finish(
+    path: Path, ledger: SqliteLedger, until: int | None, paused: bool
+) -> None:
+    """A job that is paused while its backlog is worked off starts no further window."""
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    end = "NULL" if until is None else f"'{iso(until)}'"
+    sql(path, f"UPDATE jobrun_job SET paused_at = '{iso(NOW)}', paused_until = {end}")
+    finished = ledger.finish(result(opened.claimed, claim(TEN).key), claim(ELEVEN), hourly)
+    assert (finished.paused, finished.claimed is None) == (paused, paused)
+
+
 def test_no_statement_stays_open_while_blocks_are_drawn(tmp_path: Path) -> None:
     """A half-read iterator must not keep a read lock: with a rollback journal it stops writers."""
     path = tmp_path / "network.db"
@@ -129,6 +144,61 @@ def test_no_statement_stays_open_while_blocks_are_drawn(tmp_path: Path) -> None:
         next(drawn)
         sql(path, "UPDATE jobrun_job SET spec = 'x'")
         assert len(list(drawn)) == 599
+
+
+CRASH = """
+import os
+from tests.ledger_calls import CALLER, TEN, begin, claim, hourly, result
+ledger = open_ledger(sys.argv[1], CALLER)
+opened = begin(ledger, claim(TEN))
+def crash(statement):
+    global left
+    left -= 1
+    if not left:
+        os._exit(9)
+left = int(sys.argv[2])
+ledger._database.connection.set_trace_callback(crash)
+ledger.finish(result(opened.claimed, claim(TEN).key), claim(TEN + 3600), hourly)
+"""
+
+
+def test_a_crash_at_any_statement_of_a_finish(tmp_path: Path) -> None:
+    """Either nothing of it happened or all: the window runs again, or is done, and no third."""
+    seen = set()
+    for number in range(1, 50):
+        path = tmp_path / f"{number}.db"
+        crashed = end_of(child(CRASH, path, number))[0]
+        with closing(open_ledger(str(path), CALLER)) as ledger:
+            states = state(ledger, TEN), state(ledger, ELEVEN)
+            assert ledger.problems() == []
+            begin(ledger, claim(TEN), lost=tuple(row.id for row in ledger.open_runs("j")))
+        seen.add(states)
+        if not crashed:
+            break
+    assert seen == {
+        ((rows.RUNNING, 1, 0), None),
+        ((rows.PROCESSED, 1, 0), (rows.RUNNING, 1, 0)),
+    }
+
+
+def test_many_jobs_at_midnight(path: Path) -> None:
+    """Six processes write at once, each its own job: all of it is there in the end."""
+    code = """
+from jobrun.rows import Opening
+from tests.ledger_calls import CALLER, NOW, claim, result
+name = sys.argv[2]
+for n in range(20):
+    ledger = open_ledger(sys.argv[1], CALLER)
+    row = ledger.job(name)
+    unit = claim(0)._replace(key=f"{name}:{n}", start=None, end=None)
+    opened = ledger.open(Opening(name, row.token if row else 0, NOW), unit, None)
+    ended = result(opened.claimed, unit.key, token=opened.token)
+    ledger.finish(ended._replace(job=name), None, None)
+    ledger.close()
+"""
+    children = [child(code, path, f"job{n}") for n in range(6)]
+    assert [end_of(process) for process in children] == [(0, "")] * 6
+    assert sql(path, "SELECT count(*) FROM jobrun_window WHERE state = 'processed'") == [(120,)]
 
 
 # -- rows that can't be --------------------------------------------------------------------------
@@ -253,7 +323,9 @@ def test_every_query_has_an_index(ledger: SqliteLedger) -> None:
         for statement in seen
         if not statement.startswith(("PRAGMA", "BEGIN", "COMMIT", "--"))
         for *_, detail in ledger._database.rows(f"EXPLAIN QUERY PLAN {statement}")
-        if str(detail).startswith("SCAN jobrun_") or "TEMP B-TREE FOR ORDER" in str(detail)
+        if str(detail).startswith("SCAN jobrun_")
+        or "TEMP B-TREE FOR ORDER" in str(detail)
+        or (statement.startswith("SELECT") and "PRIMARY KEY (job=?)" in str(detail))
     }
     by_design = {"SCAN jobrun_meta", "SCAN jobrun_skip USING INDEX jobrun_skip_last"}
     assert {detail for _, detail in walks} <= by_design

@@ -115,6 +115,16 @@ def test_looking_makes_nothing(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+def test_a_link_to_the_ledger(path: Path, tmp_path: Path) -> None:
+    """It is the file that it names: also where that is still to be made."""
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    for created in (True, False):
+        with closing(open_ledger(str(link))) as ledger:
+            assert (ledger.created, ledger.address) == (created, str(path))
+
+
 def test_in_a_database_of_the_users_own(path: Path) -> None:
     """Journal mode, user_version and tables are the user's; ours all begin with jobrun_."""
     sql(path, "CREATE TABLE sales (amount)", "PRAGMA user_version = 7")
