@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,6 +20,17 @@ HEAD = 262_144
 TAIL = 262_144
 _MARK = b"\n[jobrun: %d bytes left out]\n"
 _MARK_BEGINS, _MARK_ENDS = _MARK.split(b"%d")
+
+# Not for the command, not through a link, bytes as they are.
+_CAREFULLY = (
+    getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOINHERIT", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_RENAMES = 20 if sys.platform == "win32" else 0
+
+MakeFolder = Callable[[str], object]
 
 
 class Kept(NamedTuple):
@@ -28,7 +41,7 @@ class Kept(NamedTuple):
 def read_kept(path: str) -> Kept | None:
     """None where there was no output, or what was kept is gone by now. Raises OSError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_LINKS)
+        fd = os.open(path, os.O_RDONLY | _CAREFULLY)
     except FileNotFoundError:
         return None
     with open(fd, "rb") as file:
@@ -42,10 +55,6 @@ def _left_out(data: bytes) -> int:
     begin = HEAD + len(_MARK_BEGINS)
     digits, ends, _ = data[begin : begin + 64].partition(_MARK_ENDS)
     return int(digits) if ends and digits.isdigit() else 0
-
-
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-MakeFolder = Callable[[str], object]
 
 
 def make_private_folder(path: str) -> None:
@@ -130,36 +139,58 @@ class Keeper:
         if self._size < HEAD:
             self._append(data[: HEAD - self._size])
         mark = _MARK % (self._total - HEAD - TAIL)
-        head, tail = os.pread(self._fd, HEAD, 0), self._last(data)
-        path = f"{self._path}.new"
-        fd = _create(path)
-        try:
-            write_all(fd, head + mark + tail)
-            os.replace(path, self._path)
-        except OSError:
-            os.close(fd)
-            _remove(path)
-            raise
+        whole = self._read_at(0, HEAD) + mark + self._last(data)
         os.close(self._fd)
-        self._fd, self._size = fd, len(head) + len(mark) + len(tail)
-        self._tail_at, self._skipped = HEAD + len(mark), False
+        self._fd = -1
+        _replace(self._path, whole)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | _CAREFULLY)
+        self._size, self._tail_at, self._skipped = len(whole), HEAD + len(mark), False
 
     def _last(self, data: bytes) -> bytes:
         missing = TAIL - len(data)
         if missing <= 0:
             return data[-TAIL:]
-        return os.pread(self._fd, missing, self._size - missing) + data
+        return self._read_at(self._size - missing, missing) + data
+
+    def _read_at(self, place: int, size: int) -> bytes:
+        os.lseek(self._fd, place, os.SEEK_SET)
+        return os.read(self._fd, size)
 
 
 def _create(path: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | _NO_LINKS
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | _CAREFULLY
     fd = os.open(path, flags, 0o600)
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
+    if sys.platform != "win32" and os.geteuid() == 0:
         # Made by root for another's ledger: theirs, as the folder is.
         folder = os.stat(os.path.dirname(path) or ".")
         if folder.st_uid != 0:
             os.fchown(fd, folder.st_uid, folder.st_gid)
     return fd
+
+
+def _replace(path: str, data: bytes) -> None:
+    """At any moment there is the old file or the new one."""
+    draft = f"{path}.new"
+    try:
+        fd = _create(draft)
+        try:
+            write_all(fd, data)
+        finally:
+            os.close(fd)
+        _rename(draft, path)
+    except OSError:
+        _remove(draft)
+        raise
+
+
+def _rename(draft: str, path: str) -> None:
+    for _ in range(_RENAMES):
+        # On Windows it is refused as long as a reader (`logs -f`) has the old file open.
+        with contextlib.suppress(PermissionError):
+            os.replace(draft, path)
+            return
+        time.sleep(0.005)
+    os.replace(draft, path)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -6,7 +6,6 @@ It never waits by itself. Whoever has it, the wrapper's loop or the guardian's, 
 
 from __future__ import annotations
 
-import signal
 from typing import Protocol
 
 PATIENCE = 10.0  # seconds after KILL: what still lives then is stuck in the kernel, or not ours
@@ -16,9 +15,13 @@ _NEVER = float("inf")
 
 
 class Reached(Protocol):
-    def members(self) -> tuple[int, ...]: ...
+    def members(self) -> tuple[int, ...]:
+        """Pids of those that are alive."""
 
-    def send(self, number: int) -> None: ...
+    def ask(self, number: int) -> bool:
+        """Signal them, stopped ones too; False where that can't be done."""
+
+    def kill(self) -> None: ...
 
 
 class Ladder:
@@ -36,14 +39,13 @@ class Ladder:
     def ask(self, number: int, now: float) -> None:
         """Signal the tree; the grace counts from the first time."""
         self.begun = True
-        self.tree.send(number)
-        self.tree.send(signal.SIGCONT)  # a stopped process would not hear the other
-        self._kill_at = min(self._kill_at, now + self._grace)
+        heard = self.tree.ask(number)
+        self._kill_at = min(self._kill_at, now + self._grace if heard else now)
         self._look_again(now, _SHORTEST_LOOK)
 
     def kill(self, now: float) -> None:
         self.begun = True
-        self.tree.send(signal.SIGKILL)
+        self.tree.kill()
         self._give_up_at = min(self._give_up_at, now + PATIENCE)
         self._look_again(now, _SHORTEST_LOOK)
 
@@ -58,7 +60,7 @@ class Ladder:
         if not alive or now >= self._give_up_at:
             self.over, self.survivors, self.due = True, alive, _NEVER
         elif self._give_up_at < _NEVER:
-            self.tree.send(signal.SIGKILL)  # again: some may have forked between look and signal
+            self.tree.kill()  # again: some may have forked between look and signal
             self._look_again(now, self._pause * 2)
         elif now >= self._kill_at:
             self.kill(now)

@@ -170,6 +170,8 @@ class Sink:
             self._opened = -1
 
     def _open_again(self, fd: int) -> None:
+        if sys.platform == "win32":
+            return
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
             self.fd = self._opened = os.open(f"/proc/self/fd/{fd}", flags)
@@ -177,7 +179,7 @@ class Sink:
             self._piece = select.PIPE_BUF
 
     def _has_room(self) -> bool:
-        if self._piece is None:
+        if self._piece is None or sys.platform == "win32":
             return True
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
@@ -185,6 +187,8 @@ class Sink:
 
 
 def _may_block(fd: int) -> bool:
+    if sys.platform == "win32":
+        return False  # each stream has a thread of its own there (process_windows.py)
     try:
         mode = os.fstat(fd).st_mode
     except OSError:

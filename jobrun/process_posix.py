@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from jobrun import guardian, tree, wire
 from jobrun.ended import Ended
-from jobrun.ladder import Ladder
 from jobrun.terminal import Terminal
 from jobrun.vigil import Vigil
 
@@ -103,9 +102,9 @@ class Child:
         """
         # The guardian knows the command's group from the start, and from here on all of the tree.
         self._order(b"tree", b"%f" % kill_after, *_pairs(marker))
-        ladder = Ladder(tree.tree_of(self.pid, marker, (self.guardian_pid,)), kill_after)
+        self.tree = tree.tree_of(self.pid, marker, (self.guardian_pid,))
         try:
-            return Vigil(self, signals, timeout, ladder, output).keep()
+            return Vigil(self, signals, timeout, kill_after, output).keep()
         finally:
             self.terminal.take_back()
             self._dismiss()

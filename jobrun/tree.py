@@ -27,6 +27,11 @@ class Tree(Protocol):
     def send(self, number: int) -> None:
         """Signal them, whoever can be signalled."""
 
+    def ask(self, number: int) -> bool:
+        """The same, so that a stopped process hears it too."""
+
+    def kill(self) -> None: ...
+
 
 def tree_of(pid: int, marker: Marker, spare: tuple[int, ...] = ()) -> Tree:
     """The tree of the command `pid`, which leads a process group and is there now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 
@@ -16,6 +17,14 @@ class GroupTree:
 
     def send(self, number: int) -> None:
         self._reach(number)
+
+    def ask(self, number: int) -> bool:
+        self.send(number)
+        self.send(signal.SIGCONT)
+        return True
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
 
     def _reach(self, number: int) -> bool:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -45,6 +46,14 @@ class ProcTree:
         for stat in members:
             if not (together and stat.group == self._pid):
                 _try(os.kill, stat.pid, number)
+
+    def ask(self, number: int) -> bool:
+        self.send(number)
+        self.send(signal.SIGCONT)
+        return True
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
 
     def _scan(self) -> list[Stat]:
         # Nobody in the tree is older than the command, so that few environments have to be read.

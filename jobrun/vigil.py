@@ -38,14 +38,14 @@ class Vigil:
         child: Child,
         signals: Signals,
         timeout: float | None,
-        ladder: Ladder,
+        kill_after: float,
         output: Output,
     ) -> None:
         self._child = child
         self._signals = signals
         self._output = output
         self._deadline = _NEVER if timeout is None else child.went + timeout
-        self._ladder = ladder
+        self._ladder = Ladder(child.tree, kill_after)
         self._poller = Poller()
         self._pumps = [
             Pump(self._poller, fd, stream)
@@ -122,7 +122,7 @@ class Vigil:
 
     def _holder(self, fd: int) -> int:
         inode = os.fstat(fd).st_ino
-        for candidates in (self._ladder.tree.members, tree_proc.everyone):
+        for candidates in (self._child.tree.members, tree_proc.everyone):
             pid = tree_proc.holder(inode, candidates(), (os.getpid(), self._child.guardian_pid))
             if pid is not None:
                 return pid
@@ -173,7 +173,7 @@ class Vigil:
             elif number == signal.SIGTSTP:
                 self._suspend()
             elif number == signal.SIGCONT:
-                self._ladder.tree.send(signal.SIGCONT)
+                self._child.tree.send(signal.SIGCONT)
             elif number == signal.SIGCHLD:
                 _collect_orphans()
 
@@ -188,10 +188,10 @@ class Vigil:
     def _suspend(self) -> None:
         """Stop the tree, then ourselves; from the next line on we have been continued."""
         self._child.terminal.take_back()
-        self._ladder.tree.send(signal.SIGTSTP)
+        self._child.tree.send(signal.SIGTSTP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._child.terminal.lend(self._child.pid)
-        self._ladder.tree.send(signal.SIGCONT)
+        self._child.tree.send(signal.SIGCONT)
 
     def _stop(self, cause: str, number: int) -> None:
         if not self._ladder.begun:

@@ -1,0 +1,322 @@
+"""Run a command on Windows: in a job object that dies with us.
+
+There is no guardian: the kernel ends the job when our last handle is closed, however we die. And
+there is no command that waits to be told what it is: `start` makes the job, `go` the process, so
+that the ledger's row holds our pid, whose life is the command's as well. Each stream has a thread
+of its own, since a pipe can't be waited for together with a process.
+"""
+
+from __future__ import annotations
+
+import _thread
+import _winapi
+import contextlib
+import ctypes
+import errno
+import msvcrt
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from ctypes import wintypes
+from typing import TYPE_CHECKING
+
+from jobrun.command_line import (
+    DEFAULT_PATHEXT,
+    NotFaithful,
+    command_line,
+    environment_block,
+    find_program,
+)
+from jobrun.ended import (
+    AT_CWD,
+    AT_EXEC,
+    EXITED,
+    INTERRUPTED,
+    NOT_STARTED,
+    TIMED_OUT,
+    UNKNOWN_PID,
+    Ended,
+)
+from jobrun.ladder import Ladder
+from jobrun.signals import STOPPING
+
+if sys.platform == "win32":  # for the type checker, which finds nothing in it elsewhere
+    from jobrun.job_object import JobObject
+
+if TYPE_CHECKING:
+    from jobrun.output import Output, Stream
+    from jobrun.rows import RunRow
+    from jobrun.signals import Signals
+
+assert sys.platform == "win32"
+
+LINGER = 1.0  # seconds to go on reading after the end
+_LOOK_EVERY = 0.1  # seconds: Ctrl-Break interrupts no wait
+_CHUNK = 65_536
+_SAVE_EVERY = 0.2
+_NEVER = float("inf")
+_SUSPENDED, _NEW_GROUP, _NO_WINDOW = 0x4, 0x200, 0x0800_0000
+_QUERY_AND_WAIT = 0x1000 | 0x0010_0000
+_GONE_FOLDERS = (267, 3)  # ERROR_DIRECTORY, ERROR_PATH_NOT_FOUND
+
+_kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+_kernel32.GetProcessTimes.argtypes = (wintypes.HANDLE, *[wintypes.LPVOID] * 4)
+
+
+def start(lock_fd: int | None, stdin: str = "null") -> Child:
+    """The job for a command; `lock_fd` stays ours alone. Raises OSError."""
+    return Child(stdin)
+
+
+class _StartupInfo:
+    """What _winapi.CreateProcess reads; only these handles are inherited."""
+
+    def __init__(self, stdin: int, stdout: int, stderr: int) -> None:
+        self.dwFlags = _winapi.STARTF_USESTDHANDLES
+        self.wShowWindow = 0
+        self.hStdInput, self.hStdOutput, self.hStdError = stdin, stdout, stderr
+        self.lpAttributeList = {"handle_list": list({stdin, stdout, stderr})}
+
+
+class Child:
+    def __init__(self, stdin: str) -> None:
+        self.pid = os.getpid()
+        self.birth = f"windows {_created(self.pid) or 0}"
+        self._stdin = stdin
+        self._job = JobObject()
+        self._process = 0
+        self._error: tuple[int, str] | None = None
+        self._readers: list[int] = []
+
+    def go(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
+        """Start it; where that fails, `wait` tells why."""
+        self.went = time.monotonic()
+        pipes = [os.pipe(), os.pipe()]
+        self._readers = [reader for reader, _ in pipes]
+        writers = [writer for _, writer in pipes]
+        null = os.open(os.devnull, os.O_RDONLY)
+        try:
+            self._create(argv, dict(env), cwd, self._startup(null, writers))
+        except NotFaithful:
+            self._error = (errno.EINVAL, AT_EXEC)
+        except OSError as error:
+            at_cwd = getattr(error, "winerror", 0) in _GONE_FOLDERS
+            self._error = (error.errno or errno.EINVAL, AT_CWD if at_cwd else AT_EXEC)
+        finally:
+            for fd in (null, *writers):
+                os.close(fd)
+
+    def _startup(self, null: int, writers: list[int]) -> _StartupInfo:
+        handles = [_inheritable(msvcrt.get_osfhandle(fd)) for fd in writers]
+        stdin = _winapi.GetStdHandle(_winapi.STD_INPUT_HANDLE) if self._stdin == "inherit" else 0
+        if not stdin:
+            stdin = msvcrt.get_osfhandle(null)
+        return _StartupInfo(_inheritable(stdin), *handles)
+
+    def _create(
+        self, argv: Sequence[str], env: dict[str, str], cwd: str | None, startup: _StartupInfo
+    ) -> None:
+        if cwd and not os.path.isdir(cwd):
+            raise OSError(errno.ENOENT, "no such folder", cwd, _GONE_FOLDERS[0])
+        upper = {name.upper(): value for name, value in env.items()}
+        folder = os.path.abspath(cwd or ".")
+        pathext = upper.get("PATHEXT", DEFAULT_PATHEXT)
+        program = find_program(argv[0], upper.get("PATH", ""), pathext, folder, os.path.isfile)
+        if program is None:
+            raise FileNotFoundError(errno.ENOENT, "not found", argv[0])
+        shell = os.path.join(_system_folder(), "cmd.exe")
+        process, thread, pid, _ = _winapi.CreateProcess(
+            None,
+            command_line(program, argv[1:], shell),
+            None,
+            None,
+            True,
+            _SUSPENDED | _NEW_GROUP | (0 if _has_console() else _NO_WINDOW),
+            environment_block(env),
+            cwd,
+            startup,
+        )
+        self._process = process
+        try:
+            self._job.take_in(process, thread, pid)
+        except OSError:
+            _winapi.TerminateProcess(process, 1)
+            raise
+        finally:
+            _winapi.CloseHandle(thread)
+
+    def cancel(self) -> None:
+        """There is nothing yet that could run."""
+        self._close()
+
+    def wait(
+        self,
+        signals: Signals,
+        timeout: float | None,
+        kill_after: float,
+        marker: Mapping[str, str],
+        output: Output,
+    ) -> Ended:
+        """As process_posix.Child.wait; the job is the tree, no marker is needed."""
+        try:
+            if self._error is not None:
+                return Ended(NOT_STARTED, error=self._error)
+            pumps = [_Pump(fd, stream) for fd, stream in self._sources(output)]
+            deadline = _NEVER if timeout is None else self.went + timeout
+            ended = _Watch(self._process, Ladder(self._job, kill_after), signals, deadline).keep()
+            ended = ended._replace(took=time.monotonic() - self.went)
+            if ended.our_signal is None:
+                self._job.release()
+            left = [pump for pump in pumps if not pump.finish()]
+            if left and ended.our_signal is None:
+                others = [*self._job.members(), UNKNOWN_PID]
+                ended = ended._replace(left_open=others[0])
+            return ended
+        finally:
+            self._close()
+
+    def _sources(self, output: Output) -> list[tuple[int, Stream]]:
+        return list(zip(self._readers, (output.out, output.err), strict=True))
+
+    def _close(self) -> None:
+        self._job.close()
+        if self._process:
+            _winapi.CloseHandle(self._process)
+            self._process = 0
+
+
+class _Watch:
+    """Until the process has ended, and all of the job where we ended it."""
+
+    def __init__(self, process: int, ladder: Ladder, signals: Signals, deadline: float) -> None:
+        self._process = process
+        self._ladder = ladder
+        self._signals = signals
+        self._deadline = deadline
+        self._ended = Ended(EXITED)
+
+    def keep(self) -> Ended:
+        while not self._is_over():
+            self._pause()
+            now = time.monotonic()
+            for number in self._signals.take():
+                if number in STOPPING:
+                    self._asked_to_stop(number)
+            if now >= self._deadline:
+                self._deadline = _NEVER
+                self._stop(TIMED_OUT, 15)
+            if now >= self._ladder.due:
+                self._ladder.step(now)
+        return self._verdict()
+
+    def _pause(self) -> None:
+        due = min(self._deadline, self._ladder.due) - time.monotonic()
+        patience = int(max(0.0, min(due, _LOOK_EVERY)) * 1000)
+        if self._has_exited():  # its handle would end every wait at once
+            time.sleep(patience / 1000)
+        else:
+            _winapi.WaitForSingleObject(self._process, patience)
+
+    def _has_exited(self) -> bool:
+        return _winapi.WaitForSingleObject(self._process, 0) == _winapi.WAIT_OBJECT_0
+
+    def _is_over(self) -> bool:
+        return self._ladder.over if self._ladder.begun else self._has_exited()
+
+    def _asked_to_stop(self, number: int) -> None:
+        if self._signals.times > 1:
+            self._ladder.kill(time.monotonic())
+        else:
+            self._stop(INTERRUPTED, number)
+
+    def _stop(self, cause: str, number: int) -> None:
+        if not self._ladder.begun:
+            self._ended = self._ended._replace(cause=cause, our_signal=int(number))
+        self._ladder.ask(number, time.monotonic())
+
+    def _verdict(self) -> Ended:
+        ended = self._ended._replace(survivors=self._ladder.survivors)
+        if self._has_exited():
+            ended = ended._replace(exit_code=_winapi.GetExitCodeProcess(self._process))
+        return ended
+
+
+class _Pump:
+    """A thread that reads one pipe; a slow reader of ours holds up nothing but this stream."""
+
+    def __init__(self, fd: int, stream: Stream) -> None:
+        self._fd = fd
+        self._stream = stream
+        self._abandoned = False
+        self._running = _thread.allocate_lock()
+        self._running.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def finish(self) -> bool:
+        """Wait for the end of the pipe, not longer than LINGER; whether it came."""
+        came = self._running.acquire(timeout=LINGER)
+        self._abandoned = not came
+        return came
+
+    def _run(self) -> None:
+        saved = 0.0
+        try:
+            while (data := os.read(self._fd, _CHUNK)) and not self._abandoned:
+                self._stream.feed(data)
+                if time.monotonic() - saved >= _SAVE_EVERY or not self._has_more():
+                    self._stream.save()
+                    saved = time.monotonic()
+        except OSError:
+            pass  # the pipe is broken: that is its end
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._running.release()
+
+    def _has_more(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(_winapi.PeekNamedPipe(msvcrt.get_osfhandle(self._fd), 0)[0])
+        return False
+
+
+def wrapper_alive(run: RunRow) -> bool:
+    """Whether the jobrun that recorded this run, on this host, still lives."""
+    if run.pid is None or run.birth is None:
+        return False
+    return run.birth == f"windows {_created(run.pid)}"
+
+
+def command_alive(run: RunRow, marker: Mapping[str, str]) -> tuple[int, ...]:
+    """Nothing: a command in a job that is closed by our death does not outlive it."""
+    return ()
+
+
+def _created(pid: int) -> int | None:
+    """When a process that is alive was made, in 100 ns since 1601."""
+    try:
+        handle = _winapi.OpenProcess(_QUERY_AND_WAIT, False, pid)
+    except OSError:
+        return None
+    try:
+        if _winapi.WaitForSingleObject(handle, 0) == _winapi.WAIT_OBJECT_0:
+            return None
+        times = [wintypes.FILETIME() for _ in range(4)]
+        if not _kernel32.GetProcessTimes(handle, *map(ctypes.byref, times)):
+            return None
+        return times[0].dwHighDateTime << 32 | times[0].dwLowDateTime
+    finally:
+        _winapi.CloseHandle(handle)
+
+
+def _inheritable(handle: int) -> int:
+    os.set_handle_inheritable(handle, True)
+    return handle
+
+
+def _has_console() -> bool:
+    return bool(_kernel32.GetConsoleWindow())
+
+
+def _system_folder() -> str:
+    return os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32")
