@@ -14,7 +14,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from jobrun.lines import Lines
 from jobrun.screen import Cell, Line, Screen, Table
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _drop(out: TextIO, error: OSError) -> None:
     os.dup2(nowhere, out.fileno())
     os.close(nowhere)
     if error.errno not in (errno.EPIPE, errno.EINVAL):  # EINVAL: the same on Windows
-        Lines().say("error", f"can't write all of it: {error.strerror or error}")
+        write(f"jobrun: error: can't write all of it: {error.strerror or error}\n", sys.stderr)
 
 
 # -- piped ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobrun import schedule
-from jobrun.instants import from_iso, iso
+from jobrun.instants import HOUR, MINUTE, from_iso, iso
 from jobrun.ledger_sqlite import SqliteLedger, open_ledger
 from jobrun.rows import FAILED_RUN, KILLED, SUCCEEDED, Caller, Claim, Gap, Opening, Result
 
@@ -121,6 +121,24 @@ class Writer:
         with self.open() as ledger:
             for instant in instants:
                 assert ledger.skip(name, "no-closed-window", None, None, instant)
+
+
+def write_orders(writer: Writer) -> None:
+    """An hourly job: two windows given up, one that needed two tries, one that fails for ever."""
+    first = at("09-03 03:00")
+    writer.job("orders", first, every="every 1h", watermark=first)
+    for start in range(first, at("09-03 19:00"), HOUR):
+        if start == at("09-03 10:00"):
+            writer.run("orders", start, start + HOUR, took=1, exit_code=None, signal=9)
+            writer.run("orders", start, start + HOUR + 280, user="anna", terminal=True, took=3.9)
+        else:
+            writer.run("orders", start, start + HOUR + 1, took=4.1)
+    gap = Gap(at("09-03 19:00"), at("09-03 21:00"), 2, "by-hand", "source down")
+    writer.job("orders", at("09-03 21:02"), every="every 1h", gaps=(gap,))
+    writer.run("orders", at("09-03 21:00"), at("09-03 22:00:01"), took=4.1)
+    for attempt in range(50):
+        started = at("09-03 23:00:01") + attempt * 5 * MINUTE
+        writer.run("orders", at("09-03 22:00"), started, took=0.3, exit_code=3, kind="retry")
 
 
 def _outcome(exit_code: int | None, signal: int | None) -> str:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jobrun import picture, schedule, tables
 from jobrun.instants import DAY, HOUR, MINUTE, from_iso
-from jobrun.kept import HEAD, Keeper
-from jobrun.printed import Stream, Tail, follow, harmless, last_lines, texts
-from jobrun.rows import Gap, RunRow
-from jobrun.screen import Cell, Line, Screen, Table, about, ago, moment, span
+from jobrun.rows import RunRow
 from jobrun.screens.history import history_screen
 from jobrun.screens.show import job_screen, key_screen, run_screen
 from jobrun.screens.status import status_screen
 from jobrun.screens.windows import keys_screen, windows_screen
 from jobrun.standing import LATE, stand
-from tests.ledgers import Writer, at
+from tests.ledgers import Writer, at, write_orders
 
 NOW = at("09-04 03:07")
 Alive = Callable[[RunRow], bool]
@@ -33,21 +28,7 @@ def writer(tmp_path: Path) -> Writer:
 
 @pytest.fixture
 def orders(writer: Writer) -> Writer:
-    """An hourly job: two windows given up, one that needed two tries, one that fails for ever."""
-    first = at("09-03 03:00")
-    writer.job("orders", first, every="every 1h", watermark=first)
-    for start in range(first, at("09-03 19:00"), HOUR):
-        if start == at("09-03 10:00"):
-            writer.run("orders", start, start + HOUR, took=1, exit_code=None, signal=9)
-            writer.run("orders", start, start + HOUR + 280, user="anna", terminal=True, took=3.9)
-        else:
-            writer.run("orders", start, start + HOUR + 1, took=4.1)
-    gap = Gap(at("09-03 19:00"), at("09-03 21:00"), 2, "by-hand", "source down")
-    writer.job("orders", at("09-03 21:02"), every="every 1h", gaps=(gap,))
-    writer.run("orders", at("09-03 21:00"), at("09-03 22:00:01"), took=4.1)
-    for attempt in range(50):
-        started = at("09-03 23:00:01") + attempt * 5 * MINUTE
-        writer.run("orders", at("09-03 22:00"), started, took=0.3, exit_code=3, kind="retry")
+    write_orders(writer)
     return writer
 
 
@@ -81,18 +62,13 @@ def history(writer: Writer, job: str | None, *, every: bool = False, rows: int =
 def windows(
     writer: Writer, job: str, since: int | None = None, now: int = NOW, is_alive: Alive = alive
 ) -> str:
-    return tables.plain(windows_of(writer, job, since, now, is_alive))
-
-
-def windows_of(
-    writer: Writer, job: str, since: int | None, now: int, is_alive: Alive = alive
-) -> Screen:
     with writer.open() as ledger:
         row = ledger.job(job)
         assert row is not None
         grid = schedule.parse(row.schedule or "")
         seen = picture.take(ledger, row, grid, since, now, is_alive)
-    return windows_screen("/l.db", seen, now, lambda t: schedule.local(t, grid.zone)[:2])
+    screen = windows_screen("/l.db", seen, now, lambda t: schedule.local(t, grid.zone)[:2])
+    return tables.plain(screen)
 
 
 # -- status -------------------------------------------------------------------------------------
@@ -421,171 +397,3 @@ output         0 bytes
   jobrun logs 9
 """
     assert expected == tables.plain(run_screen("/l.db", run, (), NOW))
-
-
-# -- forms ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"), (0.31, "0.3s"), (4, "4s"), (12.7, "12s"), (120, "2m"), (250, "4m10s"),
-        (3600, "1h"), (11_220, "3h07m"), (86_400, "1d"), (100_800, "1d4h"),
-    ],
-)  # fmt: skip
-def test_a_duration_at_a_glance(seconds: float, text: str) -> None:
-    """Two units at the most, and none that is zero."""
-    assert text == about(seconds)
-
-
-def test_instants_have_their_year_where_it_is_another(writer: Writer) -> None:
-    """A date without a year is of this one; a day's window has both dates."""
-    assert moment(NOW, NOW) == "09-04 03:07"
-    assert moment(from_iso("2025-12-31T23:00:00+00:00"), NOW) == "2025-12-31 23:00"
-    assert span(at("09-03 23:00"), at("09-04 03:00"), NOW) == "09-03 23:00 - 03:00"
-    assert span(at("09-03 00:00"), at("09-04 00:00"), NOW) == "09-03 00:00 - 09-04 00:00"
-
-
-def test_a_clock_that_went_back_gives_no_negative_age() -> None:
-    """The last call may be in the future."""
-    assert ago(NOW + 5, NOW) == "just now"
-
-
-# -- tables ---------------------------------------------------------------------------------------
-
-
-def a_table(*rows: tuple[str, str]) -> Screen:
-    cells = tuple((Cell(left), Cell(right)) for left, right in rows)
-    return Screen((Table(("JOB", ">N"), cells),), {})
-
-
-def test_piped_columns_stand_two_blanks_apart_and_no_cell_has_two() -> None:
-    """So a row can be taken apart exactly; what is empty is a dash."""
-    assert tables.plain(a_table(("a  b", "10"), ("", "1"))) == "JOB   N\na b  10\n-     1\n"
-
-
-def test_names_in_wide_letters_keep_the_columns_straight() -> None:
-    """A CJK letter takes two places on a terminal, a combining accent none."""
-    table = a_table(("日本", "1"), ("abcd", "2"), ("e\u0301tat", "3"))
-    assert tables.plain(table) == "JOB   N\n日本  1\nabcd  2\ne\u0301tat  3\n"
-
-
-def test_no_character_of_a_name_reaches_the_terminal_as_a_command() -> None:
-    """Escape, newline and right-to-left override are shown as escapes."""
-    text = tables.plain(Screen((Line((Cell("a\x1b[2J\nb\u202ec"),)),), {}))
-    assert text == "a\\x1b[2J\\nb\\u202ec\n"
-
-
-class Terminal(io.TextIOWrapper):
-    """A stream that says it is a terminal, and keeps what was written."""
-
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
-
-    def isatty(self) -> bool:
-        return True
-
-    def text(self) -> str:
-        raw = self.buffer.getvalue()  # type: ignore[attr-defined]
-        return raw.decode()  # type: ignore[no-any-return]
-
-
-def paint(screen: Screen) -> str:
-    terminal = Terminal()
-    tables.show(screen, "/l.db", out=terminal)
-    return terminal.text()
-
-
-def test_without_colour_a_terminal_shows_the_same_words(
-    orders: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Colour repeats what letters say: with NO_COLOR there is no escape and every letter."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "100")
-    screen = windows_of(orders, "orders", None, NOW)
-    expected = """\
-WINDOW (UTC)         STATE    TRIES  WHY
-09-03 19:00 - 21:00  skipped      0  2 windows, by-hand: source down
-09-03 22:00 - 23:00  failed      50  exit 3, last 09-04 03:05, next try by the next call
-09-03 23:00 - 03:00  pending      0  4 windows behind 09-03 22:00
-not complete: 5 to do, 2 given up
-"""
-    shown = "".join(f"{line.rstrip()}\n" for line in paint(screen).splitlines())
-    assert "\x1b[3" not in shown
-    assert shown.endswith(expected)
-
-
-def test_a_terminal_gets_colours(orders: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FAILED windows in bold red."""
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert "\x1b[1;31m F \x1b[0m" in paint(windows_of(orders, "orders", None, NOW))
-
-
-def test_json_is_one_document_in_one_line(orders: Writer) -> None:
-    """With the version and the ledger first."""
-    text = tables.document(windows_of(orders, "orders", None, NOW), "/l.db")
-    read = json.loads(text)
-    assert text.startswith('{"v": 1, "ledger": "/l.db", ')
-    assert (read["v"], read["complete"], read["to_do"], len(read["slots"])) == (1, False, 5, 24)
-
-
-# -- what a run printed -------------------------------------------------------------------------
-
-
-def test_a_title_and_a_cleared_screen_are_shown_and_not_done() -> None:
-    """O07: ESC and OSC sequences of a command are text."""
-    printed = "\x1b[31mred\x1b[0m\x1b[2J\x1b]0;title\x07\tend\n"
-    assert harmless(printed) == "\\x1b[31mred\\x1b[0m\\x1b[2J\\x1b]0;title\\x07\tend\n"
-
-
-def test_a_progress_bar_is_its_last_state() -> None:
-    """O06: a thousand updates of one line are one line; a DOS line end is a line end."""
-    assert harmless("1%\r50%\r99%\r\ndone\n") == "99%\ndone\n"
-
-
-def test_bytes_that_are_no_text_and_letters_in_two_pieces() -> None:
-    """O01: a broken byte is an escape; half a letter waits for its other half."""
-    stream = Stream("stdout", "/x", 1)
-    pieces = [(stream, b"ok\xff g\xc3"), (stream, b"\xbcn")]
-    assert [text for _, text in texts(pieces)] == ["ok\\xff g", "ün"]
-
-
-def test_the_last_lines() -> None:
-    """Without a newline at the end the rest is a line, too."""
-    assert last_lines(b"a\nb\nc", 2) == b"b\nc"
-    assert last_lines(b"a\n", 0) == b""
-
-
-def test_follow_reads_what_came_before_the_end_was_seen(tmp_path: Path) -> None:
-    """What a run writes in its last moment is printed, although it is over by then."""
-    stream = Stream("stdout", str(tmp_path / "1.out"), None)
-
-    def over() -> Iterator[bool]:
-        Path(stream.path).write_bytes(b"one\n")
-        yield False
-        with open(stream.path, "ab") as file:
-            file.write(b"two\n")
-        yield True
-
-    steps = over()
-    pieces = list(follow([stream], lambda: next(steps), lambda: None))
-    assert [raw for _, raw in pieces] == [b"one\n", b"two\n"]
-
-
-def test_following_goes_on_where_the_middle_was_cut_out(tmp_path: Path) -> None:
-    """A file that was replaced by a shorter one is not printed again from its start."""
-    path = str(tmp_path / "1.out")
-    keeper, tail = Keeper(path), Tail(path)
-    keeper.feed(b"a" * HEAD)
-    keeper.save()
-    assert len(tail.read()) == HEAD
-    for letter in (b"b", b"c", b"d"):
-        keeper.feed(letter * HEAD)
-        keeper.save()
-    assert tail.read()[-HEAD:] == b"d" * HEAD
-    keeper.feed(b"end")
-    keeper.close()
-    assert tail.read() == b"end"
-    assert tail.read() == b""

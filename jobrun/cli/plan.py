@@ -73,7 +73,8 @@ def dry_run(job: Job, call: Call) -> int:
         is_there = os.path.exists(call.ledger)
         path = call.ledger if is_there else os.path.join(folder, "empty.db")
         with closing(open_ledger(path, create=not is_there)) as ledger:
-            tables.show(_screen(job, call, ledger, "as this call says", None), call.ledger)
+            screen = _screen(job, call, ledger, "as this call says", None)
+            tables.show(screen, call.ledger, as_json=job.log_format == "json")
     return 0
 
 
