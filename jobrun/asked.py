@@ -40,10 +40,10 @@ def plan_rerun(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
 
 
 def _plan_one(job: Job, grid: Grid, known: Stored, now: int, option: str, again: bool) -> Plan:
+    plan = Plan(_opening(job.name, grid, known, now))
     typed = job.window or ""
     start = windows.parse_when(typed, grid.zone, now, job.name, option)
     window, block = _window_at(grid, known, start, option, typed, again)
-    plan = Plan(_opening(job.name, grid, known, now))
     key = windows.key(job.name, start)
     if window.end + job.lag > now:
         return plan._replace(skips=(Skip(rows.NOT_CLOSED, key, {"next": window.end + job.lag}),))
@@ -122,6 +122,7 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     `--redo` says which finished windows run again: none, failed (dead ones), all. What was skipped
     or lies in a gap runs in any case. Not capped: it would begin anew at the next call.
     """
+    opening = _opening(job.name, grid, known, now)
     start, end = _range(job.name, grid, job.since or "", job.until or "", now, known)
     mark = known.job.watermark if known.job else None
     if mark is None or end > mark:
@@ -141,7 +142,7 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
         else:
             units.append(_unit(job.name, known, _window_of(grid, tile.start, tile.end), True))
     count = len(units) + len(skips)
-    plan = Plan(_opening(job.name, grid, known, now), tuple(units), tuple(skips), windows=count)
+    plan = Plan(opening, tuple(units), tuple(skips), windows=count)
     return plan._replace(notes=(_echo(job.name, grid, start, end, count),))
 
 
@@ -269,6 +270,7 @@ def plan_watermark(
     Going up, what is pending or failed below T is finished by hand, so that the record has no hole.
     Raises UsageError where T is no boundary or lies after now.
     """
+    opening = _opening(name, grid, known, now)
     instant = windows.parse_when(to, grid.zone, now, name, "--set")
     if not _is_edge(known, instant):
         windows.check_boundary(grid, instant, "--set", to)
@@ -277,7 +279,6 @@ def plan_watermark(
             f'--set "{to}" is after now, {iso_z(now)}', f"--set {iso_z(grid.floor(now))}"
         )
     old = known.job.watermark if known.job else None
-    opening = _opening(name, grid, known, now)
     event = (None, "watermark-set", f"{iso_z(old) if old else '-'} -> {iso_z(instant)}: {reason}")
     if old is None or old >= instant:
         return instant, opening._replace(events=(event,))

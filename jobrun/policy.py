@@ -299,7 +299,7 @@ def _hurdle(backlog: Backlog, row: WindowRow) -> Skip | None:
     """Why an unfinished row can't run now. Running ones are those of a dead holder: at once."""
     if row.state == rows.HELD:
         return Skip(rows.WINDOW_HELD, row.key, {})
-    if row.next_attempt_at is not None and row.next_attempt_at > backlog.now:
+    if row.state == rows.FAILED and (row.next_attempt_at or 0) > backlog.now:
         return Skip(rows.RETRY_LATER, row.key, {"next": row.next_attempt_at})
     if _end(row) > backlog.ready:  # the lag has grown
         return Skip(rows.NO_CLOSED_WINDOW, None, {"next": _end(row) + backlog.job.lag})

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jobrun import job as jobs
 from jobrun import options, policy, rows, schedule, windows
 from jobrun.errors import JobrunError, UsageError
-from jobrun.instants import iso
+from jobrun.instants import HOUR, iso
 from jobrun.job import Job
 from jobrun.plans import Plan, Unit
 from jobrun.rows import Block, Gap, JobRow, Opening, Stored, WindowRow
@@ -24,6 +24,11 @@ COMMAND = ("--", "true")
 def at(text: str) -> int:
     """Whole seconds of `2026-09-04T10:00`, UTC; a fraction is cut off, as the clock's is."""
     return int(datetime.fromisoformat(f"{text}+00:00").timestamp())
+
+
+HOURLY, DAILY = ("--every", "1h"), ("--every", "1d")
+MIDNIGHT, TEN = at("2026-09-04T00:00"), at("2026-09-04T10:00")
+NOON, NOW = at("2026-09-04T12:00"), at("2026-09-04T12:05")
 
 
 class Outcome(NamedTuple):
@@ -65,6 +70,19 @@ class Model:
         self.windows[key] = WindowRow(
             self.name, key, start, end, state, attempts, failures, 1, False, None, 1, None, end
         )
+
+    def change(self, **fields: object) -> None:
+        """Fields of the job's row."""
+        assert self.row is not None
+        self.row = self.row._replace(**fields)  # type: ignore[arg-type]
+
+    def failed(self, hour: int, state: str = rows.FAILED, **fields: object) -> str:
+        """A failed window of an hour of 2026-09-04; its key."""
+        start = MIDNIGHT + hour * HOUR
+        self.has(start, start + HOUR, state)
+        key = windows.key(self.name, start)
+        self.windows[key] = self.windows[key]._replace(**fields)  # type: ignore[arg-type]
+        return key
 
     def stored(self) -> Stored:
         live = [row for row in self.windows.values() if row.state != rows.VOID]
@@ -212,3 +230,21 @@ def spans(units: Sequence[Unit]) -> Iterator[tuple[int, int, bool]]:
         assert unit.start is not None
         assert unit.end is not None
         yield unit.start, unit.end, unit.partial
+
+
+def called(mark: int = TEN, text: str = "every 1h", seen: int = NOW) -> Model:
+    """A job that has been called before."""
+    model = Model()
+    model.has_been_called(text, mark, seen)
+    return model
+
+
+def starts(outcome: Outcome) -> list[int]:
+    """The hours after the midnight of 2026-09-04 at which what was tried starts."""
+    return [(start - MIDNIGHT) // HOUR for start, _, _ in spans(outcome.tried)]
+
+
+def words(outcome: Outcome) -> list[str]:
+    """What the notes of a call are about."""
+    assert outcome.plan is not None
+    return [str(fields.get("what") or fields.get("reason")) for _, fields, _ in outcome.plan.notes]
