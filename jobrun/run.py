@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from jobrun.process import Signals
     from jobrun.schedule import Grid
 
+NOTHING = Stored(None, (), lambda since: iter(()), lambda since, until: 0)
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
 
 
@@ -47,6 +49,7 @@ def run(job: Job, call: Call) -> int:
         from jobrun.cli.plan import dry_run
 
         return dry_run(job, call)
+    refuse_early(job, call)
     signals = process.catch()
     try:
         kind = places.filesystem(call.ledger)
@@ -58,6 +61,12 @@ def run(job: Job, call: Call) -> int:
             ledger.close()
     finally:
         signals.restore()
+
+
+def refuse_early(job: Job, call: Call) -> None:
+    """Plan for a ledger that is not there yet, so that a call that is wrong makes none."""
+    if job.has_grid and not os.path.exists(call.ledger):
+        policy.plan_call(job, grid_of(job, NOTHING), NOTHING, call.now())
 
 
 def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:

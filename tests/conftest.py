@@ -92,7 +92,7 @@ class Jobrun:
 
     def query(self, sql: str, *values: object) -> list[tuple[object, ...]]:
         """Rows of the ledger, read with SQLite itself."""
-        connection = sqlite3.connect(self.ledger)
+        connection = sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True)
         try:
             return connection.execute(sql, values).fetchall()
         finally:
