@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun import lastcall
 from jobrun.ledger import Ledger
-from jobrun.rows import RUNNING, UNFINISHED, JobRow, RunRow, WindowRow
+from jobrun.rows import RUNNING, UNFINISHED, VOID, JobRow, RunRow, WindowRow
 from jobrun.standing import Alive
 from jobrun.strip import OUTSIDE, Slot, back, slots
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 USUAL = 72  # windows, where the call names no stretch
 MOST = 1000  # slots: a strip of a million letters helps nobody
 COUNTED = 1_000_000
+FAR = 253_402_300_799  # the end of the year 9999
 LISTED = 50  # rows below the strip
 
 
@@ -39,6 +40,7 @@ class Picture(NamedTuple):
     unfinished: Sequence[WindowRow]
     last_runs: Mapping[str, RunRow]  # by key, of what is listed
     stops: bool  # a failed window stops the later ones
+    void: int = 0  # rows that are in nobody's way since the watermark was lowered
 
 
 def take(
@@ -54,7 +56,8 @@ def take(
     start = min(grid.floor(usual if since is None else since), end)
     shown = back(grid, end, MOST, start)
     unfinished = [row for row in ledger.unfinished(job.name) if _meets(row, start, end)]
-    found = _slots(ledger, job.name, grid, shown, end, mark, alive)
+    rows = ledger.windows(job.name, shown, FAR, limit=2 * MOST)
+    found = _slots(ledger, job.name, grid, (shown, end), mark, rows, alive)
     if since is None and found and shown == start:
         start = found[0].start
     return Picture(
@@ -68,17 +71,24 @@ def take(
         slots=found,
         unfinished=tuple(row for row in unfinished if row.end is not None and row.end <= shown),
         last_runs=_last_runs(ledger, job.name, unfinished),
+        void=sum(row.state == VOID for row in rows),
         stops=lastcall.read(job.spec).options.get("--on-failure", "stop") == "stop",
     )
 
 
 def _slots(
-    ledger: Ledger, job: str, grid: Grid, start: int, end: int, mark: int, alive: Alive
+    ledger: Ledger,
+    job: str,
+    grid: Grid,
+    stretch: tuple[int, int],
+    mark: int,
+    rows: list[WindowRow],
+    alive: Alive,
 ) -> tuple[Slot, ...]:
     """From the job's first window on."""
     gone = {run.key for run in ledger.open_runs(job) if not alive(run)}
-    rows = [_as_it_is(row, gone) for row in ledger.windows(job, start, end, limit=2 * MOST)]
-    every = slots(grid, start, end, mark, rows, ledger.gaps(job, start, end))
+    known = [_as_it_is(row, gone) for row in rows]
+    every = slots(grid, *stretch, mark, known, ledger.gaps(job, *stretch))
     return tuple(dropwhile(lambda slot: slot.state == OUTSIDE, every))
 
 

@@ -68,6 +68,9 @@ def windows_screen(ledger: str, picture: Picture, now: int, calendar: Calendar) 
                  f" earlier ones: --until {iso(picture.shown)})", DIM)
         )  # fmt: skip
     parts += _totals(picture.slots)
+    if picture.void:
+        was = "was lowered; each runs in its turn"
+        parts.append(line(f"{plural(picture.void, 'window')} void since the watermark {was}", WARN))
     parts += _listed(picture, now)
     verdict = _verdict(picture)
     parts.append(line(verdict, GOOD if verdict == "complete" else WARN))
@@ -227,6 +230,7 @@ def _data(picture: Picture, now: int, verdict: str) -> dict[str, object]:
         "windows": picture.windows,
         "to_do": picture.to_do,
         "given_up": count(picture.slots, GIVEN_UP),
+        "void": picture.void,
         "complete": verdict == "complete",
         "slots": [_slot_data(slot) for slot in picture.slots],
     }
