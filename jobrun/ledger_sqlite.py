@@ -77,6 +77,7 @@ UPDATE jobrun_run
  WHERE id = :run_id AND (outcome IS NULL OR outcome = 'lost')
 """
 
+FINISH_PATIENCE = 2.0  # seconds
 _TABLES = ("jobrun_event", "jobrun_skip", "jobrun_run", "jobrun_gap", "jobrun_window")
 
 
@@ -106,7 +107,8 @@ class SqliteLedger(SqliteReads):
     def finish(
         self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None
     ) -> Finished:
-        with self._database.writing(lost=NotRecorded):
+        # Not the usual patience: the caller tries again, and looks for signals in between.
+        with self._database.writing(FINISH_PATIENCE, lost=NotRecorded):
             if not self._is_holder(result):
                 return self._fence(result)
             self._end_run(result, result.outcome)

@@ -334,7 +334,8 @@ WHICH WINDOWS (not when: cron or Task Scheduler decides when)
 WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after
                     --on-failure --retry-delay --accept-schedule --accept-clock
 ONE PIECE OF WORK   --key --key-file --window --dry-run
-THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin --output
+THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
+                    --output
 LOCK AND EXIT       -w --wait --busy-exit --stuck-after
 WHAT IS PRINTED     -q --quiet, -Q (output too), --remind, -v --verbose,
                     --log-format --ledger

@@ -112,6 +112,16 @@ def _windows_state_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "jobrun")
 
 
+def make_state_folder(option: str | None, environ: Mapping[str, str]) -> None:
+    """Make the folder of the default ledger; one that was named must be there.
+
+    A path that was given may lie on a disk that is not mounted: a new ledger in the empty mount
+    point would know nothing of what is done.
+    """
+    if not option and not environ.get("JOBRUN_LEDGER"):
+        make_folder(os.path.realpath(state_folder(environ)))
+
+
 def locks_folder(ledger: str) -> str:
     return os.path.join(f"{ledger}.d", "locks")
 

@@ -50,6 +50,7 @@ def run(job: Job, call: Call) -> int:
 
         return dry_run(job, call)
     refuse_early(job, call)
+    places.make_state_folder(job.ledger, call.environ)
     signals = process.catch()
     try:
         kind = places.filesystem(call.ledger)

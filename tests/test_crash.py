@@ -423,18 +423,9 @@ def test_a_signal_ends_the_attempts_to_record(jobrun: Jobrun) -> None:
         "c.execute('begin immediate'); print('ready', flush=True); sys.stdin.read()"
     )
     jobrun("run", "b", "--", "true")
-    code = """
-import sys
-from jobrun import sqlite_database
-sqlite_database.PATIENCE = 0.2
-from tests import frozen
-sys.exit(frozen.run(float(sys.argv[1]), sys.argv[2:]))
-"""
     command = (PYTHON, "-uc", "import sys; print('ready'); sys.stdin.read()")
-    process = subprocess.Popen(
-        [PYTHON, "-c", code, "1788523500", "run", "a", "--stdin", "inherit", *HOURLY, "--", *command],
-        env=jobrun.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    call = ("run", "a", "--stdin", "inherit", *HOURLY, "--", *command)
+    process = jobrun.start(*call, now=FIRST, stdin=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdin is not None
     assert process.stdout.readline() == b"ready\n"

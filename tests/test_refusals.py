@@ -94,6 +94,26 @@ def test_an_unwritable_folder_names_the_owner(jobrun: Jobrun, tmp_path: Path) ->
     assert tree(folder) == {}
 
 
+def test_a_ledger_in_a_folder_that_is_gone_is_refused(jobrun: Jobrun, tmp_path: Path) -> None:
+    """Not mounted, say: a new ledger there would know nothing of what is done."""
+    path = tmp_path / "mount" / "state" / "jobrun.db"
+    found = jobrun("run", "a", "--ledger", str(path), "--", "echo", "ran")
+    assert (found.status, found.stdout) == (73, "")
+    assert str(path.parent) in said(found)[0]
+    assert not path.parent.parent.exists()
+
+
+def test_the_default_ledger_makes_its_folder(jobrun: Jobrun, tmp_path: Path) -> None:
+    """The first call of a new user needs nothing to be there."""
+    home = tmp_path / "a" / "b"
+    environment = {**clean_environment(), "JOBRUN_HOME": str(home)}
+    argv = [PYTHON, "-m", "jobrun", "run", "a", "--", "true"]
+    found = subprocess.run(argv, env=environment, capture_output=True, check=True)
+    assert b"what=new-ledger" in found.stderr
+    assert (home / "jobrun.db").exists()
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_missing_home_names_the_way_out(tmp_path: Path) -> None:
     """73 without a usable home, naming --ledger."""
     code = (
