@@ -99,8 +99,8 @@ def _is_future_first(job: Job, grid: Grid, row: JobRow, now: int) -> bool:
     """Whether the watermark is ahead of the clock because `--first` asked for it."""
     if row.first in (None, "latest", "none"):
         return False
-    typed = (row.first or "").split("\n")[0]
-    return windows.parse_when(typed, grid.zone, now, job.name, "--first") == row.watermark
+    first = windows.parse_when(row.first or "", grid.zone, now, job.name, "--first")
+    return first == row.watermark
 
 
 def _settled(mark: int, known: Stored) -> int:
@@ -154,15 +154,22 @@ def _compare(
         events.append((None, "boundaries-moved", f"{moved['was']} -> {moved['now_is']}"))
         hint = "an update of croniter or of the zone database; the new boundaries are used"
         notes.append(note("WARNING", job.name, "boundaries-moved", hint, **moved))
-    if job.first is not None and job.first not in (row.first or "latest").split("\n"):
-        # The texts that were asked for and ignored are kept with the first: each is told once.
-        opening = opening._replace(first=f"{row.first or 'latest'}\n{job.first}")
+    if job.first is not None and _is_another_first(job.first, row):
         events.append((None, "first-ignored", job.first))
         notes.append(_first_ignored(job, job.first, mark))
     settled = _settled(mark, known)
     if settled != mark:
         events.append((None, "watermark-settled", f"{iso(mark)} -> {iso(settled)}"))
     return opening._replace(events=tuple(events)), tuple(notes)
+
+
+def _is_another_first(asked_for: str, row: JobRow) -> bool:
+    """Whether it is neither the first `--first` nor that of the last call, which was told so."""
+    if asked_for == (row.first or "latest"):
+        return False
+    from jobrun import lastcall
+
+    return lastcall.read(row.spec).options.get("--first") != asked_for
 
 
 def _first_ignored(job: Job, asked_for: str, mark: int) -> Note:
@@ -279,9 +286,10 @@ def _step(backlog: Backlog, tile: Window | Block) -> Unit | Skip | None:
     """What is to be done about a tile: run it, stop there, or nothing because it is finished."""
     if isinstance(tile, Window):
         return _new(backlog.job.name, tile)
-    for row in backlog.unfinished:
-        if row.key == tile.key:
-            return _hurdle(backlog, row) or _retry(row)
+    if tile.state in rows.UNFINISHED:
+        for row in backlog.unfinished:
+            if row.key == tile.key:
+                return _hurdle(backlog, row) or _retry(row)
     return None
 
 

@@ -6,6 +6,7 @@ watermark moves up over finished rows and gaps that adjoin it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -112,6 +113,7 @@ class Model:
             return Outcome((), (), error.code, None, error)
         if plan.units or plan.writes:
             self._open(plan.opening, job.schedule or grid.text)
+            self.change(spec=json.dumps({"options": job.given}))
         return self._perform(job, grid, plan, now, fails)
 
     def _job(self, argv: Sequence[str]) -> Job:

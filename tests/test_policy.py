@@ -11,13 +11,28 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jobrun import job as jobs
 from jobrun import policy, schedule
 from jobrun.instants import HOUR, iso
 from jobrun.rows import Block
 from tests.cases_windows import CASES, PARTIAL, Call, Case
-from tests.model import HOURLY, NOON, NOW, TEN, Model, at, called, spans, starts, words
+from tests.model import (
+    DAILY,
+    HOURLY,
+    MIDNIGHT,
+    NOON,
+    NOW,
+    TEN,
+    Model,
+    at,
+    called,
+    spans,
+    starts,
+    words,
+)
 
 
 def prepared(case: Case) -> Model:
@@ -257,3 +272,31 @@ def test_a_lag_that_grew_leaves_a_failed_window_open() -> None:
     model = called()
     model.failed(10)
     assert model.call((*HOURLY, "--lag", "2h"), NOW).reason == "no-closed-window"
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_whatever_happens_each_window_is_done_once(data: st.DataObject) -> None:
+    """R5, R17, R18, R25: any calls, caps, failures, merges and changes of grid; then quiet."""
+    model = called(MIDNIGHT)
+    now = MIDNIGHT
+    for _ in range(data.draw(st.integers(1, 8))):
+        now += data.draw(st.sampled_from([0, 60, HOUR, 5 * HOUR, 26 * HOUR]))
+        argv = (
+            *data.draw(st.sampled_from([HOURLY, HOURLY, ("--every", "30m"), DAILY])),
+            "--accept-schedule",
+            "--on-failure", data.draw(st.sampled_from(["stop", "continue"])),
+            "--catch-up", data.draw(st.sampled_from(["all", "all", "merge"])),
+            "--max-windows", data.draw(st.sampled_from(["1", "3", "100"])),
+        )  # fmt: skip
+        hours_that_fail = data.draw(st.sets(st.integers(0, 40), max_size=4))
+        before = model.watermark or ""
+        model.call(argv, now, [MIDNIGHT + hour * HOUR for hour in hours_that_fail])
+        assert before <= (model.watermark or "")
+    for _ in range(3):
+        model.call((*HOURLY, "--accept-schedule", "--max-windows", "999"), now := now + 2 * HOUR)
+    assert model.watermark == iso(now // HOUR * HOUR)
+    position = MIDNIGHT
+    for row in sorted(model.windows.values(), key=lambda row: row.start or 0):
+        assert (row.state, row.start) == ("processed", position)
+        position = row.end or 0
