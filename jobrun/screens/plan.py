@@ -55,7 +55,8 @@ def plan_screen(setting: Setting, plan: Plan, values: Values) -> Screen:
     parts: list[Line | Table] = [head(setting.ledger, setting.now), *_title(setting)]
     rows = tuple(_rows(setting, plan, values))
     if rows:
-        parts.append(Table(("DO", "WINDOW (UTC)", "WHY", "COMMAND"), rows))
+        unit = "UNIT" if setting.describe is None else "WINDOW (UTC)"
+        parts.append(Table(("DO", unit, "WHY", "COMMAND"), rows))
     if len(plan.units) > SHOWN:
         last = plan.units[-1].start
         until = f", the last starts {minute(last)}" if last is not None else ""
@@ -68,7 +69,9 @@ def plan_screen(setting: Setting, plan: Plan, values: Values) -> Screen:
 def _title(setting: Setting) -> Iterator[Line]:
     job, row = setting.job, setting.row
     if setting.describe is None:
-        yield line(f"{job.name}  no windows: each call runs the command once")
+        keyed = job.key is not None or job.key_file is not None
+        what = "a unit of --key, once" if keyed else "no windows: each call runs the command once"
+        yield line(f"{job.name}  {what}")
     else:
         lag = f", lag {about(job.lag)}" if job.lag else ""
         cap = f"catch-up {job.catch_up}, at most {job.max_windows} a call"
