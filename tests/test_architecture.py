@@ -36,28 +36,28 @@ GROUPS = (
     (
         "process",
         "wire ended ladder signals terminal tree_group tree_proc tree guardian poller pump vigil"
-        " process_posix process_windows process",
+        " process_posix command_line job_object process_windows process",
         "words",
     ),
     ("output", "kept retention output printed", "words places"),
     ("idle", "idle", "words ledger"),
+    ("tables", "screen tables progress", "words"),
     (
         "call",
         "call skips key_file command attempts run by_hand",
-        "words time options planning places lines ledger lock process output",
+        "words time options planning places lines ledger lock process output tables",
     ),
     (
         "screens",
-        "screen tables progress checks standing strip picture screens screens.guide screens.runs"
-        " screens.status screens.history screens.windows screens.show screens.logs screens.plan"
-        " screens.doctor",
-        "words time options planning places ledger lock output",
+        "checks standing strip picture screens screens.guide screens.runs screens.status"
+        " screens.history screens.windows screens.show screens.logs screens.plan screens.doctor",
+        "words time options planning places ledger lock output tables",
     ),
     (
         "cli",
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
         " cli.show cli.plan cli.doctor cli.skip cli.watermark cli.forget cli",
-        "words time options planning places lines ledger lock process output call screens",
+        "words time options planning places lines ledger lock process output tables call screens",
     ),
     ("main", "__main__", "words options places lines idle call cli"),
 )

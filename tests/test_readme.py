@@ -97,7 +97,6 @@ class Terminal:
             text = script.format(python=PYTHON, bin=programs, home=folder)
             (programs / name).write_text(f"#!/bin/sh\n{text}")
             (programs / name).chmod(0o755)
-        (folder / "state").mkdir()  # XXX
         (folder / "summary").write_text(SUMMARY)
         (folder / "summary").chmod(0o755)
         (folder / "examples").symlink_to(ROOT / "examples")

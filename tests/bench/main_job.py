@@ -154,7 +154,7 @@ def scenario(folder: Path, cron: Cron, before: int, stopped: int, windows: int) 
     cron.write_line()
     cron.start()
     say("cron is started")
-    wait("the first window is processed", 150, lambda: ledger.processed() >= before)
+    wait(f"{before} windows are processed", 150, lambda: ledger.processed() >= before)
 
     (folder / "hold").touch()
     wait("a command is at work", 130, (folder / "holding").exists)
@@ -168,7 +168,7 @@ def scenario(folder: Path, cron: Cron, before: int, stopped: int, windows: int) 
     cron.stop()
     say("cron is stopped")
     back = time.time() + 60 * stopped
-    wait(f"{stopped} minutes are gone", 60 * stopped + 30, lambda: time.time() >= back)
+    wait(f"it was away for {stopped} min", 60 * stopped + 30, lambda: time.time() >= back)
     cron.start()
     say("cron is back")
     wait(f"{windows} windows are processed", 240, lambda: ledger.processed() >= windows)
@@ -207,7 +207,7 @@ def main() -> int:
         return CANT
     with tempfile.TemporaryDirectory(prefix="jobrun-main-job-") as folder:
         if short:
-            return run(Path(folder), before=1, stopped=1, windows=4)
+            return run(Path(folder), before=0, stopped=1, windows=3)
         return run(Path(folder), before=2, stopped=2, windows=7)
 
 
