@@ -65,8 +65,8 @@ GROUP = {module: group for group, modules, _ in GROUPS for module in modules.spl
 KNOWS = {group: set(known.split()) for group, _, known in GROUPS}
 ORDER = list(GROUP)
 
-# Read at every call, also where there is nothing to do: they import what a bare interpreter has, and
-# SQLite, which it takes to know that.
+# Read at every call, also where there is nothing to do: they import what a bare interpreter has,
+# and SQLite, which it takes to know that.
 IDLE_WAY = (
     "__main__", "options", "job", "places", "instants", "errors", "schedule", "idle", "lines",
     "placeholders", "sqlite_file", "sqlite_database", "sqlite_skip",
