@@ -1,96 +1,34 @@
 """The cases of the window rules, as plain data: which windows a call runs, and what it leaves.
 
 Run twice: through the pure planner with a model of the ledger (test_policy.py), and through real
-processes. All instants are UTC, as `2026-09-04T10:00`; the job is `j` unless the case names one.
+processes. `cases.py` says what a case is made of.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from itertools import pairwise
-from typing import NamedTuple
+from tests.cases import (
+    DAILY,
+    FIVE_PAST,
+    HOURLY,
+    PARTIAL,
+    TEN,
+    TWELVE,
+    Call,
+    Case,
+    Row,
+    Span,
+    chain,
+    cron,
+    day,
+    hours,
+    on_record,
+    one,
+    steps,
+    walk,
+)
+from tests.cases_changes import CHANGES, CLOCK
 
-PARTIAL = "partial"
-
-Span = tuple[str, ...]  # (start, end), or (start, end, PARTIAL)
-
-
-class Row(NamedTuple):
-    """A window that is on record before the first call."""
-
-    start: str
-    end: str
-    state: str = "processed"
-    attempts: int = 1
-
-
-class Call(NamedTuple):
-    """One call, and what it must do. `argv` is of `run` unless it begins with another verb."""
-
-    now: str
-    windows: tuple[Span, ...]  # tried, in this order
-    watermark: str | None  # afterwards
-    reason: str | None = None  # of the skip, where nothing runs
-    status: int = 0
-    argv: tuple[str, ...] | None = None  # instead of the case's
-    fails: tuple[str, ...] = ()  # starts of the windows whose command exits 3
-    attempts: tuple[int, ...] = ()  # the number of each try, where it is not 1
-    left: str | None = None  # of BACKLOG
-    says: tuple[str, ...] = ()  # what the error names
-    gaps: tuple[tuple[str, str, int | None], ...] = ()  # new ones
-    given_up: tuple[str, ...] = ()  # starts of failed windows that are ended
-    takes: int = 0  # seconds of the first command
-
-
-class Case(NamedTuple):
-    """`stored` is the schedule on record, where it is another one than the calls have."""
-
-    id: str
-    argv: tuple[str, ...]
-    watermark: str | None  # None: no state at all
-    calls: tuple[Call, ...]
-    rows: tuple[Row, ...] = ()
-    stored: tuple[str, ...] | None = None
-    job: str = "j"
-    lock_is_held: bool = False
-    seen: str | None = None  # the largest clock reading on record; None: of a moment ago
-
-
-def steps(start: str, count: int, **length: int) -> tuple[Span, ...]:
-    """`count` windows of the same length from `start` on."""
-    first, step = datetime.fromisoformat(start), timedelta(**length)
-    edges = [(first + step * n).isoformat()[:19] for n in range(count + 1)]
-    return tuple(pairwise(edges))
-
-
-def chain(*edges: str) -> tuple[Span, ...]:
-    """Windows from edge to edge."""
-    return tuple(pairwise(edges))
-
-
-def day(*hours: int) -> tuple[Span, ...]:
-    """Windows of an hour on 2026-09-04 that start then."""
-    return tuple(span for hour in hours for span in steps(f"2026-09-04T{hour:02}:00", 1, hours=1))
-
-
-def on_record(spans: tuple[Span, ...], state: str = "processed") -> tuple[Row, ...]:
-    return tuple(Row(span[0], span[1], state) for span in spans)
-
-
-HOURLY = ("--every", "1h")
-DAILY = ("--every", "1d")
-MIDNIGHT = "2026-09-04T00:00"
-TEN, TWELVE = "2026-09-04T10:00", "2026-09-04T12:00"
-FIVE_PAST = "2026-09-04T12:05"
-
-
-def cron(expression: str, zone: str = "UTC", *more: str) -> tuple[str, ...]:
-    return ("--cron", expression, "--tz", zone, *more)
-
-
-def one(id: str, argv: tuple[str, ...], mark: str | None, call: Call) -> Case:
-    return Case(id, argv, mark, (call,))
-
+__all__ = ["CASES", "PARTIAL", "Call", "Case", "Row", "Span"]
 
 BASIC = (
     one("T01", HOURLY, TEN, Call(FIVE_PAST, day(10, 11), TWELVE))._replace(job="sales-summary"),
@@ -265,16 +203,6 @@ BY_HAND = (
 )
 
 
-def walk(id: str, argv: tuple[str, ...], now: str, *edges: str) -> Case:
-    """From the first edge to the last, window by window."""
-    return one(id, argv, edges[0], Call(now, chain(*edges), edges[-1]))
-
-
-def hours(start: str, count: int) -> tuple[str, ...]:
-    """The edges of so many windows of an hour."""
-    return (start, *(end for _, end in steps(start, count, hours=1)))
-
-
 CALENDAR = (
     walk(
         "T22", cron("0 0 * * *", "America/New_York"), "2026-03-10T05:00",
@@ -360,181 +288,6 @@ BACKLOG = tuple(
             Call(NOON, LAST_MINUTE, NOON, gaps=((A_YEAR_AGO, "2026-09-04T11:59", 525_599),)),
         ),
     )
-)
-
-CHANGES = (
-    Case(
-        "T33",
-        DAILY,
-        "2026-05-04T01:00",
-        (
-            Call(
-                "2026-05-05T00:05",
-                (),
-                "2026-05-04T01:00",
-                status=78,
-                says=('"every 1h"', '"every 1d"', "2026-05-04T02:00:00Z", "2026-05-05T00:00:00Z"),
-            ),
-            Call(
-                "2026-05-05T00:05",
-                (("2026-05-04T01:00", "2026-05-05T00:00", PARTIAL),),
-                "2026-05-05T00:00",
-                argv=(*DAILY, "--accept-schedule"),
-            ),
-        ),
-        stored=HOURLY,
-    ),
-    Case(
-        "T34",
-        cron("0 5 * * *", "UTC", "--accept-schedule"),
-        "2025-03-14T23:00",
-        (
-            Call(
-                "2025-03-15T10:00",
-                (("2025-03-14T23:00", "2025-03-15T05:00", PARTIAL),),
-                "2025-03-15T05:00",
-            ),
-        ),
-        stored=cron("0 23 * * *"),
-    ),
-    Case(
-        "T35",
-        ("--every", "60s"),
-        MIDNIGHT,
-        (
-            Call(TWELVE, (), MIDNIGHT, status=78, says=('"every 1d"', '"every 60s"', "720")),
-            Call(
-                TWELVE,
-                steps(MIDNIGHT, 100, minutes=1),
-                "2026-09-04T01:40",
-                argv=("--every", "60s", "--accept-schedule"),
-                left="620",
-            ),
-        ),
-        stored=DAILY,
-    ),
-    Case(
-        "T45",
-        HOURLY,
-        TEN,
-        (
-            Call("2026-09-04T13:05", day(12), TEN, argv=(*HOURLY, "--window", "2026-09-04T12:00Z")),
-            Call(
-                "2026-09-05T00:05",
-                (
-                    ("2026-09-04T10:00", "2026-09-04T12:00", PARTIAL),
-                    ("2026-09-04T13:00", "2026-09-05T00:00", PARTIAL),
-                ),
-                "2026-09-05T00:00",
-                argv=(*DAILY, "--accept-schedule"),
-            ),
-        ),
-    ),
-    Case(
-        "T46",
-        (*DAILY, "--window", "2026-09-04"),
-        "2026-09-04T01:00",
-        (
-            Call(
-                "2026-09-05T00:05",
-                (),
-                "2026-09-04T01:00",
-                status=2,
-                says=("2026-09-05T00:00:00Z", "2026-09-04T01:00:00Z"),
-            ),
-        ),
-        rows=(Row(MIDNIGHT, "2026-09-04T01:00"),),
-    ),
-    Case(
-        "T47",
-        (*HOURLY, "--catch-up", "latest"),
-        TEN,
-        (
-            Call(
-                "2026-09-04T14:05",
-                day(13),
-                "2026-09-04T14:00",
-                gaps=(("2026-09-04T11:00", "2026-09-04T13:00", 2),),
-                given_up=(TEN,),
-            ),
-        ),
-        rows=on_record(day(10), "failed"),
-    ),
-)
-
-REPAIR = Call(
-    FIVE_PAST,
-    (),
-    TEN,
-    argv=("watermark", "--set", "2026-09-04T10:00Z", "--reason", "the clock was wrong"),
-)
-AFTER_REPAIR = Call(FIVE_PAST, day(10, 11), TWELVE)
-A_YEAR_ON = "2027-09-04T12:00"
-AHEAD = Call(
-    FIVE_PAST, (), A_YEAR_ON, status=75, says=("2027-09-04T12:00:00Z", "2026-09-04T12:05:00Z")
-)
-
-CLOCK = (
-    one(
-        "T36",
-        HOURLY,
-        "2027-09-09T00:00",
-        Call(
-            TWELVE,
-            (),
-            "2027-09-09T00:00",
-            status=75,
-            says=("2027-09-09T00:00:00Z", "2026-09-04T12:00:00Z", "jobrun watermark j --set"),
-        ),
-    ),
-    one(
-        "T36-small",
-        HOURLY,
-        TWELVE,
-        Call("2026-09-04T11:59:58", (), TWELVE, "clock-behind-watermark"),
-    ),
-    # With consent to the wrong clock the watermark is far ahead until a person sets it.
-    Case(
-        "T48",
-        HOURLY,
-        TEN,
-        (
-            Call(
-                "2027-09-04T12:05",
-                chain("2027-09-04T11:00", A_YEAR_ON),
-                A_YEAR_ON,
-                argv=(*HOURLY, "--catch-up", "latest", "--accept-clock"),
-                gaps=((TEN, "2027-09-04T11:00", 365 * 24 + 1),),
-            ),
-            AHEAD,
-            REPAIR,
-            AFTER_REPAIR,
-        ),
-        seen=TEN,
-    ),
-    # The first call ever meets the wrong clock: there is nothing to measure it by.
-    Case(
-        "T48-first",
-        HOURLY,
-        None,
-        (
-            Call("2027-09-04T12:05", chain("2027-09-04T11:00", A_YEAR_ON), A_YEAR_ON),
-            AHEAD,
-            REPAIR,
-            AFTER_REPAIR,
-        ),
-    ),
-    # Without consent one window runs, the oldest, and no harm is done.
-    Case(
-        "T48-doubted",
-        HOURLY,
-        TEN,
-        (
-            Call("2027-09-04T12:05", day(10), "2026-09-04T11:00", left=str(365 * 24 + 1)),
-            Call(FIVE_PAST, day(11), TWELVE),
-        ),
-        seen=TEN,
-    ),
 )
 
 ANCHORS = (

@@ -18,7 +18,8 @@ from jobrun import job as jobs
 from jobrun import policy, schedule
 from jobrun.instants import HOUR, iso
 from jobrun.rows import Block
-from tests.cases_windows import CASES, PARTIAL, Call, Case
+from tests.cases import PARTIAL, Call, Case
+from tests.cases_windows import CASES
 from tests.model import (
     DAILY,
     HOURLY,
