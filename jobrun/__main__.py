@@ -50,23 +50,40 @@ def _run(
     clock: Callable[[], float],
     lines: Lines,
 ) -> int:
-    if verb != "run":
-        from jobrun import by_hand
-
-        return by_hand.run_again(verb, argv, environ, clock)
-    this = job.parse_run(argv, environ)
-    lines.follow(this)
+    this = _read(verb, argv, environ, lines)
     ledger = places.ledger_path(this.ledger, environ)
-    if this.mode == options.WINDOWS:
+    if this.has_grid:
         refuse_stdin(this)
+    if this.mode == options.WINDOWS:
         from jobrun import idle
 
         if idle.way_out(this, ledger, clock, lines):
             return 0
-    from jobrun import run
     from jobrun.call import Call, this_caller
 
-    return run.run(this, Call(environ, clock, lines, ledger, this_caller()))
+    call = Call(environ, clock, lines, ledger, this_caller())
+    if this.dry_run:
+        from jobrun.cli.plan import dry_run
+
+        return dry_run(this, call)
+    from jobrun.run import run
+
+    return run(this, call)
+
+
+def _read(verb: str, argv: Sequence[str], environ: Mapping[str, str], lines: Lines) -> Job:
+    """The job of the command line; by hand with what is on record of the last call."""
+    if verb == "run":
+        this = job.parse_run(argv, environ)
+        lines.follow(this)
+        return this
+    from jobrun import by_hand
+
+    this, reused = by_hand.parse(verb, argv, environ)
+    lines.follow(this)
+    if reused:
+        lines.say("hint", reused)
+    return this
 
 
 def refuse_stdin(this: Job) -> None:

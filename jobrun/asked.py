@@ -95,8 +95,12 @@ def _other_bounds(start: int, end: int, row: Block, option: str, typed: str) -> 
     recorded = f"{row.key}, {_span(row.start, row.end)}"
     return UsageError(
         f'{option} "{typed}" is {_span(start, end)}; on record is {recorded}',
-        f"jobrun rerun JOB {row.key} runs the one on record",
+        f"{_rerun(row)} runs the one on record",
     )
+
+
+def _rerun(row: Block) -> str:
+    return f"jobrun rerun {(row.key or '').partition(':')[0]} {row.key}"
 
 
 def _span(start: int, end: int) -> str:
@@ -241,7 +245,7 @@ def _refuse_open(known: Stored, start: int, end: int, now: int) -> None:
     lag = lastcall.read(known.job.spec if known.job else None).seconds("--lag", 0)
     if end + lag > now:
         rule = f"not closed before {iso_z(end + lag)}; an open window can't be skipped"
-        raise UsageError(f"{_span(start, end)}: {rule}", "skip it when it has closed, or pause")
+        raise UsageError(f"{_span(start, end)}: {rule}", "skip it when it has closed")
 
 
 def _skippable(
@@ -255,7 +259,7 @@ def _skippable(
             number = windows.count(grid, free_from, to, COUNTED)
             gaps.append(Gap(free_from, to, number, rows.BY_HAND, reason, now))
         if block is not None and block.state == rows.PROCESSED:
-            hint = f"jobrun rerun JOB {block.key} does it again"
+            hint = f"{_rerun(block)} does it again"
             raise UsageError(f"{block.key} is processed: there is nothing to skip", hint)
         if block is not None and block.key and block.state in rows.UNFINISHED:
             marked.append((block.key, block.start, block.end))

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from jobrun.ledger import Ledger
     from jobrun.policy import Unit
     from jobrun.process import Child, Ended, Signals
+    from jobrun.progress import Progress
 
+FEW = 3  # windows that need no word about how far it is
 RECORD_FOR = 600  # seconds that a finished run is tried to be recorded
 
 
@@ -41,6 +43,7 @@ class Frame(NamedTuple):
     next_boundary: Callable[[int], int] | None
     stamp: Stamp | None  # of the file of --key-file
     began: float  # monotonic
+    owner: tuple[int, int] | None  # of what is made beside the ledger, where it is not us
 
 
 class Attempts:
@@ -53,6 +56,7 @@ class Attempts:
         self.token = 0
         self.told = told
         self.told_at = told_at
+        self.progress: Progress | None = None
 
     def run(self, units: tuple[Unit, ...], opening: Opening, on_open: Callable[[], None]) -> bool:
         """Run them in order, as far as they go. False where another holder has been: plan again."""
@@ -73,11 +77,27 @@ class Attempts:
         return True
 
     def _run_claimed(self, units: tuple[Unit, ...], child: Child, claimed: Claimed) -> None:
-        for unit, following in zip(units, (*units[1:], None), strict=True):
-            next_child, next_claimed = self._attempt(unit, child, claimed, following)
-            if next_child is None or next_claimed is None:
-                return
-            child, claimed = next_child, next_claimed
+        self.progress = self._watch(len(units))
+        try:
+            for unit, following in zip(units, (*units[1:], None), strict=True):
+                next_child, next_claimed = self._attempt(unit, child, claimed, following)
+                if self.progress is not None:
+                    self.progress.advance(unit.key or "")
+                if next_child is None or next_claimed is None:
+                    return
+                child, claimed = next_child, next_claimed
+        finally:
+            if self.progress is not None:
+                self.progress.close()
+
+    def _watch(self, count: int) -> Progress | None:
+        """Many windows on a terminal: a person wants to see how far it is."""
+        lines = self.frame.call.lines
+        if count <= FEW or lines.json or not lines.on_terminal():
+            return None
+        from jobrun.progress import Progress
+
+        return Progress(count, live=self.frame.job.output == "live")
 
     def _attempt(
         self, unit: Unit, child: Child, claimed: Claimed, following: Unit | None
@@ -107,6 +127,8 @@ class Attempts:
         if next_child and finished.claimed is None:
             next_child.cancel()
             next_child = None
+        if self.progress is not None:
+            self.progress.hide()
         self._settle(run.report(ended, verdict, finished, printed))
         return next_child, finished.claimed
 
@@ -221,9 +243,8 @@ class _Run:
         self.values = command.values(frame.job, unit, claimed, token, frame.zone, ledger)
         self.environment = command.environment(frame.call.environ, self.values)
         base = places.run_output(ledger, frame.job.name, claimed.run_id, self.started)
-        owner = places.other_owner(os.stat(ledger))
         self.output = Output(
-            frame.job.output == "live", base, lambda folder: places.make_folder(folder, owner)
+            frame.job.output == "live", base, lambda path: places.make_folder(path, frame.owner)
         )
 
     def perform(self, child: Child) -> Ended:
@@ -290,6 +311,7 @@ class _Run:
             lines.event(word, self._fields(details, ended.took), force=printed)
             self._explain(ended, verdict, word)
         self._notes(ended)
+        self._tidy()
         return EXIT_NOT_RECORDED if word == "FENCED" else verdict.answer
 
     def _explain(self, ended: Ended, verdict: command.Verdict, word: str) -> None:
@@ -316,6 +338,21 @@ class _Run:
             lines.event("NOTE", self._note("output-left-open", pid=pid), force=True)
         if self.output.problem:
             lines.event("WARNING", self._note("output-lost", cause=self.output.problem))
+
+    def _tidy(self) -> None:
+        """Old kept output goes, a little of it each time that there is new."""
+        if not self.output.bytes:
+            return
+        from jobrun.retention import retain
+
+        ledger = self.frame.ledger
+
+        def failed(run_id: int) -> bool:
+            row = ledger.run(run_id)
+            return row is not None and row.outcome not in (None, rows.SUCCEEDED)
+
+        folder = places.job_output(self.frame.call.ledger, self.frame.job.name)
+        retain(folder, self._at(), failed)
 
     def _note(self, what: str, **more: object) -> dict[str, object]:
         job = self.frame.job.name

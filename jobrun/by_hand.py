@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from jobrun import job as jobs
-from jobrun import lastcall, options, places, run
-from jobrun.call import Call, this_caller
+from jobrun import lastcall, options, places
 from jobrun.errors import UsageError
 from jobrun.job import Job
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
-from jobrun.lines import Lines
 from jobrun.rows import JobRow
 
 # What a person at a prompt does not want from the crontab's line: silence, and its way to wait.
 _NOT_BY_HAND = ("--quiet", "-Q", "--output", "--wait", "--busy-exit", "--stdin", "--log-format")
 
 
-def run_again(
-    verb: str, argv: Sequence[str], environ: Mapping[str, str], clock: Callable[[], float]
-) -> int:
-    """`rerun JOB WHEN` or `backfill JOB --from A --to B`."""
+def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[Job, str | None]:
+    """The job of `rerun JOB WHEN` or `backfill JOB --from A --to B`; and what it took over."""
     line = options.read_line(argv)
     check_words(verb, line)
     path = places.ledger_path(line.options.get("--ledger"), environ)
-    last = last_call(path, line.words[0])
-    this = _job(verb, line, last, environ)
-    lines = Lines()
-    lines.follow(this)
-    if not line.command:
-        _tell_reuse(lines, this)
-    return run.run(this, Call(environ, clock, lines, path, this_caller()))
+    this = _job(verb, line, last_call(path, line.words[0]), environ)
+    if line.command:
+        return this, None
+    what = "command and options of the last call"
+    return this, f"{what}: {options.shell_text(this.command)} in {this.cwd or 'this folder'}"
 
 
 def check_words(verb: str, line: options.Line) -> None:
@@ -87,10 +81,5 @@ def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, st
     if not line.command and not last.command:
         raise UsageError(f"no command is on record for {line.words[0]}", options.USAGE[verb])
     if "--cwd" not in line.options and not line.command and last.cwd:
-        kept["--cwd"] = os.path.join(last.cwd, kept.get("--cwd", ""))
+        kept["--cwd"] = os.path.join(last.cwd, kept["--cwd"]) if "--cwd" in kept else last.cwd
     return jobs.parse_by_hand(verb, line, kept, last.command, {**environ, "JOBRUN_QUIET": ""})
-
-
-def _tell_reuse(lines: Lines, this: Job) -> None:
-    what = "command and options of the last call"
-    lines.say("hint", f"{what}: {options.shell_text(this.command)} in {this.cwd or 'this folder'}")

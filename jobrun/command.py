@@ -154,7 +154,8 @@ def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:
         rest = " ".join(job.command[1:])
         hint = f"-- sh -ec '{command} {rest}'"
         if command == "cd":
-            hint = f"--cwd {rest or 'DIR'} -- COMMAND, or -- sh -ec 'cd {rest or 'DIR'} && COMMAND'"
+            folder = rest or "DIR"
+            hint = f"--cwd {folder} -- COMMAND, or -- sh -ec 'cd {folder} && COMMAND'"
         return f'not found: "{command}" (a word of the shell, not a program)', hint
     if " " in command:
         hint = f"without the quotes: -- {command}; for a shell's line: -- sh -ec '{command}'"
@@ -166,12 +167,9 @@ def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:
     if os.sep in command or "/" in command:
         return _no_such_file(command, job)
     elsewhere = _found(command, "/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/bin:/snap/bin")
-    hint = (
-        f"{elsewhere[0]} exists: use that, or set PATH= above this crontab line"
-        if elsewhere
-        else None
-    )
-    return f'not found: "{command}"; searched PATH={path}', hint
+    other = elsewhere[0] if elsewhere else None
+    hint = f"{other} exists: use that, or set PATH= above this crontab line"
+    return f'not found: "{command}"; searched PATH={path}', hint if other else None
 
 
 def _no_such_file(command: str, job: Job) -> tuple[str, str | None]:

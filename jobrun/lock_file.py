@@ -110,7 +110,7 @@ class FileLock:
         )
 
     def _open(self) -> int:
-        places.make_folder(self._folder, _other_owner(self._owner))
+        places.make_folder(self._folder, places.other_owner(self._owner))
         folder = self._open_folder()
         try:
             name = os.path.basename(self.path) if folder is not None else self.path
@@ -160,7 +160,7 @@ class FileLock:
             raise _unsafe(self.path, f"a file with {found.st_nlink} names", f"rm {self.path}")
         if sys.platform == "win32":
             return
-        owner = _other_owner(self._owner)
+        owner = places.other_owner(self._owner)
         if owner is not None and found.st_uid == 0:
             os.fchown(fd, *owner)  # or the ledger's owner is locked out of his own job
         elif not self._is_trusted(found.st_uid):
@@ -250,13 +250,6 @@ def _interrupted(signals: Interruption | None, seconds: float) -> bool:
         select([signals.fd], [], [], seconds)
         signals.take()
     return signals is not None and signals.received is not None
-
-
-def _other_owner(owner: os.stat_result) -> tuple[int, int] | None:
-    """(uid, gid) of the ledger's owner where we are root and he is not."""
-    if sys.platform == "win32" or os.geteuid() != 0 or owner.st_uid == 0:
-        return None
-    return owner.st_uid, owner.st_gid
 
 
 def _unsafe(path: str, reason: str, hint: str) -> UnsafePlace:

@@ -1,8 +1,9 @@
 """The words in braces that a command's arguments may use, and what they stand for.
 
 Exactly `{name}` of a name below, not preceded by `$`, is replaced, as plain text. `{{name}}`
-becomes `{name}`. Everything else is the command's own: `{}` of find, `{print $1}` of awk, `${HOME}` of a
-shell. A lone brace word that is nearly a name is refused, so that a typo never reaches a command.
+becomes `{name}`. Everything else is the command's own: `{}` of find, `{print $1}` of awk, `${HOME}`
+of a shell. A lone brace word that is nearly a name is refused, so that a typo never reaches a
+command.
 """
 
 from __future__ import annotations

@@ -130,11 +130,16 @@ def output_folder(ledger: str) -> str:
     return os.path.join(f"{ledger}.d", "output")
 
 
+def job_output(ledger: str, job: str) -> str:
+    """The folder of a job's kept output."""
+    return os.path.join(output_folder(ledger), slug(job))
+
+
 def run_output(ledger: str, job: str, run_id: int, started: int) -> str:
     """The path of a run's kept output, without the `.out` or `.err`."""
     from jobrun.instants import iso
 
-    return os.path.join(output_folder(ledger), slug(job), iso(started)[:7], str(run_id))
+    return os.path.join(job_output(ledger, job), iso(started)[:7], str(run_id))
 
 
 def slug(name: str) -> str:

@@ -13,11 +13,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun import attempts, options, places, policy, process, rows, schedule, skips
+from jobrun.call import write_spec
 from jobrun.errors import EXIT_SIGNAL, LedgerError, Refused, UsageError
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.policy import Plan, Unit
-from jobrun.rows import Opening, RunRow, Stored
+from jobrun.rows import JobRow, Opening, RunRow, Stored
 
 if TYPE_CHECKING:
     from jobrun.call import Call
@@ -45,10 +46,6 @@ class Situation(NamedTuple):
 def run(job: Job, call: Call) -> int:
     """One call, from the lock to the exit code. Raises JobrunError where nothing ran."""
     began = time.monotonic()
-    if job.dry_run:
-        from jobrun.cli.plan import dry_run
-
-        return dry_run(job, call)
     refuse_early(job, call)
     places.make_state_folder(job.ledger, call.environ)
     signals = process.catch()
@@ -225,7 +222,8 @@ def carry_out(
 ) -> int | None:
     """Write and run what was planned. None where another holder has been: plan again."""
     job, call, ledger = situation.job, situation.call, situation.ledger
-    opening = complete(plan.opening, situation, lost)
+    row = ledger.job(job.name)
+    opening = complete(plan.opening, situation, row, lost)
     following = grid.next if grid is not None else None
 
     def tell() -> None:
@@ -240,8 +238,8 @@ def carry_out(
     frame = attempts.Frame(
         job, call, ledger, situation.lock.fd, situation.signals,
         grid.zone if grid else "UTC", following, stamp, situation.began,
+        places.other_owner(os.stat(call.ledger)),
     )  # fmt: skip
-    row = ledger.job(job.name)
     work = attempts.Attempts(frame, row.told if row else None, row.told_at if row else None)
     if situation.signals.received:
         return EXIT_SIGNAL + situation.signals.received
@@ -250,15 +248,19 @@ def carry_out(
     return _end(situation, plan, work)
 
 
-def complete(opening: Opening, situation: Situation, lost: list[RunRow]) -> Opening:
-    """The policy's opening, with what only the call knows."""
-    from jobrun.call import write_spec
+def complete(
+    opening: Opening, situation: Situation, row: JobRow | None, lost: list[RunRow]
+) -> Opening:
+    """The policy's opening, with what only the call knows.
 
+    A call by hand, or of a unit beside a job's windows, is not what `rerun` and `plan` go by.
+    """
     job, call = situation.job, situation.call
-    spec = opening.spec
-    if job.mode in (options.PLAIN, options.KEY, options.WINDOWS):
+    has_windows = row is not None and row.schedule is not None
+    spec = None
+    if job.mode == options.WINDOWS or (not job.has_grid and not has_windows):
         spec = write_spec(job, call, situation.ledger.shared)
-    return opening._replace(spec=spec, lost=tuple(row.id for row in lost))
+    return opening._replace(spec=spec, lost=tuple(run.id for run in lost))
 
 
 def _end(situation: Situation, plan: Plan, work: attempts.Attempts) -> int:

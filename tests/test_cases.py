@@ -156,7 +156,7 @@ def gap_rows(jobrun: Jobrun) -> set[tuple[object, ...]]:
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.lock_is_held], ids=lambda c: c.id)
 def test_case(jobrun: Jobrun, case: Case) -> None:
-    """Windows, order, bounds, attempts, watermark, gaps, reason and exit code, as planned and run."""
+    """Windows, bounds, attempts, watermark, gaps, reason and exit code, as planned and run."""
     seed(jobrun, case)
     for call in case.calls:
         now = f"{call.now}Z"

@@ -419,7 +419,8 @@ def test_a_ledger_that_is_deleted_meanwhile_is_76(jobrun: Jobrun) -> None:
 def test_a_signal_ends_the_attempts_to_record(jobrun: Jobrun) -> None:
     """The ledger stays locked after the command: tried until a signal, then 76 with the key."""
     scene_code = (
-        "import sqlite3, sys, os; c = sqlite3.connect(os.environ['JOBRUN_LEDGER'], isolation_level=None);"
+        "import sqlite3, sys, os;"
+        "c = sqlite3.connect(os.environ['JOBRUN_LEDGER'], isolation_level=None);"
         "c.execute('begin immediate'); print('ready', flush=True); sys.stdin.read()"
     )
     jobrun("run", "b", "--", "true")

@@ -75,7 +75,8 @@ def test_the_worked_example(jobrun: Jobrun) -> None:
     )  # fmt: skip
     assert by_hand.status == 0
     assert by_hand.stderr == (
-        f"jobrun: SKIPPED job=sales-summary reason=key-exists key={keys[0]} at=2026-09-04T12:07:00Z\n"
+        f"jobrun: SKIPPED job=sales-summary reason=key-exists key={keys[0]}"
+        " at=2026-09-04T12:07:00Z\n"
     )
     skips = jobrun.query(
         "select reason, sum(times) from jobrun_skip group by reason order by reason"
@@ -167,7 +168,10 @@ def test_S5_mark_and_watermark_move_together(jobrun: Jobrun) -> None:
         "select (select count(*) from jobrun_window where state='processed'),"
         " (select strftime('%H', watermark) from jobrun_job)"
     )
-    code = f"import sqlite3, os; print(sqlite3.connect(os.environ['JOBRUN_LEDGER']).execute({query!r}).fetchone())"
+    code = (
+        "import sqlite3, os; c = sqlite3.connect(os.environ['JOBRUN_LEDGER']);"
+        f"print(c.execute({query!r}).fetchone())"
+    )
     found = jobrun("run", "a", *HOURLY, "--", PYTHON, "-c", code, now="2026-09-04T04:05:00Z")
     assert found.stdout.splitlines() == [f"({n}, '{n:02d}')" for n in range(4)]
 
@@ -176,7 +180,8 @@ def test_S6_the_started_mark_comes_first_and_the_key_is_handed_on(jobrun: Jobrun
     """Started mark, effect, finished mark; the command sees its key and its attempt."""
     code = (
         "import os, sqlite3; c = sqlite3.connect(os.environ['JOBRUN_LEDGER']);"
-        "print(c.execute('select key, state from jobrun_window').fetchall(), os.environ['JOBRUN_KEY'])"
+        "found = c.execute('select key, state from jobrun_window').fetchall();"
+        "print(found, os.environ['JOBRUN_KEY'])"
     )
     found = jobrun("run", "a", "--key", "mail-7", "--", PYTHON, "-c", code)
     assert found.stdout == "[('a:mail-7', 'running')] a:mail-7\n"
@@ -292,7 +297,10 @@ def test_M7_a_running_row_whose_processes_are_gone_is_lost_at_once(jobrun: Jobru
 def test_M8_a_timeout_ends_the_whole_tree(jobrun: Jobrun, tmp_path: Path) -> None:
     """TERM, grace, KILL, for children in sessions of their own too; exit 124."""
     pids = tmp_path / "pids"
-    script = f"setsid sh -c 'echo $$ >> {pids}; exec sleep 999' & echo $$ >> {pids}; trap '' TERM; wait; sleep 999"
+    script = (
+        f"setsid sh -c 'echo $$ >> {pids}; exec sleep 999' & echo $$ >> {pids};"
+        " trap '' TERM; wait; sleep 999"
+    )
     found = jobrun("run", "a", "--timeout", "1", "-k", "1", "--", "sh", "-c", script)
     assert found.status == 124
     assert " exit=124 outcome=timed-out attempt=1 " in found.stderr

@@ -186,7 +186,10 @@ def test_placeholders(jobrun: Jobrun, command: list[str], out: str) -> None:
 
 def test_the_environment_of_a_window(jobrun: Jobrun) -> None:
     """Each variable is set; days are those of the job's zone."""
-    code = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith('JOBRUN_')}))"
+    code = (
+        "import json, os;"
+        "print(json.dumps({k: v for k, v in os.environ.items() if k.startswith('JOBRUN_')}))"
+    )
     found = jobrun(
         "run", "rep", "--every", "1d", "--tz", "Europe/Istanbul", "--", PYTHON, "-c", code,
         now="2026-09-04T00:00:00Z", env={"JOBRUN_KEY": "stale", "JOBRUN_PARTIAL": "stale"},
@@ -337,7 +340,10 @@ def test_json_lines_have_the_same_fields_as_numbers(jobrun: Jobrun) -> None:
 @posix
 def test_an_interrupted_run_is_no_failure_and_runs_again(jobrun: Jobrun) -> None:
     """TERM to jobrun: passed on, exit 143 whatever the command answers, at once due again."""
-    code = "import signal, sys; signal.signal(15, lambda *a: sys.exit(0)); print('ready', flush=True); signal.pause()"
+    code = (
+        "import signal, sys; signal.signal(15, lambda *a: sys.exit(0));"
+        "print('ready', flush=True); signal.pause()"
+    )
     call = ("run", "a", "--every", "1h", "--")
     process = jobrun.start(*call, PYTHON, "-c", code, now="2026-09-04T12:05:00Z")
     assert process.stdout is not None

@@ -37,7 +37,7 @@ def skip(
             raise _refusal(name, plan)
         if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
             raise _moved(name)
-        what = {"job": name, "what": "skipped-by-hand", "windows": plan.count, "reason": reason}
+        what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "reason": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
         return 0
 
