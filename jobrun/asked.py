@@ -78,7 +78,13 @@ def _window_at(
         end = inside.start  # the seam that a scheduled call would run
     elif inside is not None and (inside.start, inside.end) != (start, end):
         raise _other_bounds(start, end, inside, option, typed)
+    if row_is_it and row is not None and row.end == end:
+        return _as_on_record(row), row
     return _window_of(grid, start, end), row if row_is_it else None
+
+
+def _as_on_record(row: Block) -> Window:
+    return Window(row.start, row.end, row.partial, row.windows)
 
 
 def _blocks(known: Stored, start: int, end: int) -> Iterator[Block]:
@@ -144,7 +150,7 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
         elif tile.state in kept:
             skips.append(Skip(rows.KEY_EXISTS, tile.key, {}))
         else:
-            units.append(_unit(job.name, known, _window_of(grid, tile.start, tile.end), True))
+            units.append(_unit(job.name, known, _as_on_record(tile), True))
     count = len(units) + len(skips)
     plan = Plan(opening, tuple(units), tuple(skips), windows=count)
     return plan._replace(notes=(_echo(job.name, grid, start, end, count),))

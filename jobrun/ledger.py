@@ -129,8 +129,19 @@ class Ledger(Protocol):
 
     # -- writing, without it ----------------------------------------------------------------------
 
-    def skip(self, job: str, reason: str, key: str | None, detail: str | None, at: int) -> bool:
-        """Record a skip, folded; tried for a second, then given up (False): it is printed too."""
+    def skip(
+        self,
+        job: str,
+        reason: str,
+        key: str | None,
+        detail: str | None,
+        at: int,
+        believed: bool = False,
+    ) -> bool:
+        """Record a skip, folded; tried for a second, then given up (False): it is printed anyway.
+
+        `believed` is whether `at` is of a sound clock, so that the largest clock seen may follow.
+        """
 
     # -- care -------------------------------------------------------------------------------------
 

@@ -151,8 +151,16 @@ class SqliteLedger(SqliteReads):
                 self._database.change(f"DELETE FROM {table} WHERE job = ?", (job,))
             self._database.change("DELETE FROM jobrun_job WHERE name = ?", (job,))
 
-    def skip(self, job: str, reason: str, key: str | None, detail: str | None, at: int) -> bool:
-        return record_skip(self._database, job, reason, key, detail, at)
+    def skip(
+        self,
+        job: str,
+        reason: str,
+        key: str | None,
+        detail: str | None,
+        at: int,
+        believed: bool = False,
+    ) -> bool:
+        return record_skip(self._database, job, reason, key, detail, at, believed)
 
     def problems(self) -> list[str]:
         from jobrun.ledger_sqlite_care import problems

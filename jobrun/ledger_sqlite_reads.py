@@ -28,12 +28,12 @@ _BOOLEANS = frozenset({"partial", "terminal", "void"})
 # Neither windows nor gaps overlap (void ones apart), so the latest one that starts by :since is the
 # only one that can reach beyond it: both searches begin there, by index.
 _BLOCKS = """
-SELECT start, "end", state, key, next_attempt_at FROM jobrun_window
+SELECT start, "end", state, key, next_attempt_at, windows, partial FROM jobrun_window
  WHERE job = :job AND state <> 'void' AND "end" > :since
    AND start >= coalesce((SELECT max(start) FROM jobrun_window
                            WHERE job = :job AND state <> 'void' AND start <= :since), :since)
 UNION ALL
-SELECT start, "end", 'gap', NULL, NULL FROM jobrun_gap
+SELECT start, "end", 'gap', NULL, NULL, coalesce(windows, 1), 0 FROM jobrun_gap
  WHERE job = :job AND void = 0 AND "end" > :since
    AND start >= coalesce((SELECT max(start) FROM jobrun_gap
                            WHERE job = :job AND void = 0 AND start <= :since), :since)

@@ -111,6 +111,8 @@ class Block(NamedTuple):
     state: str  # a window's state, or "gap"
     key: str | None
     next_attempt_at: int | None
+    windows: int = 1  # as of a WindowRow
+    partial: bool = False
 
 
 class RunRow(NamedTuple):
@@ -238,9 +240,8 @@ class Finished(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What planning reads. The callables go to the ledger only as far as they are drawn on."""
+    """What planning reads. `blocks` goes to the ledger only as far as it is drawn on."""
 
     job: JobRow | None
     unfinished: tuple[WindowRow, ...]  # windows only, oldest first
     blocks: Callable[[int], Iterator[Block]]  # those that end after an instant, by start
-    count_blocks: Callable[[int, int], int]  # windows with a row, or in a gap, starting in [a, b)

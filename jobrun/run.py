@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobrun.process import Signals
     from jobrun.schedule import Grid
 
-NOTHING = Stored(None, (), lambda since: iter(()), lambda since, until: 0)
+NOTHING = Stored(None, (), lambda since: iter(()))
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
 
 
@@ -152,7 +152,6 @@ def stored(ledger: Ledger, job: str) -> Stored:
         ledger.job(job),
         tuple(ledger.unfinished(job)),
         lambda since: ledger.blocks(job, since),
-        lambda since, until: ledger.count_blocks(job, since, until),
     )
 
 
@@ -281,11 +280,11 @@ def _more(plan: Plan, rest: int) -> object:
 
 
 def _skip(situation: Situation, plan: Plan) -> int:
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    believed = not plan.opening.keep_largest_now
     code = 0
     for reason, key, detail in plan.skips:
-        code = (
-            skips.skip(situation.job, situation.call, situation.ledger, reason, key, detail) or code
-        )
+        code = skips.skip(job, call, ledger, reason, key, detail, believed=believed) or code
     return code
 
 

@@ -21,15 +21,17 @@ def skip(
     key: str | None = None,
     detail: Mapping[str, object] | None = None,
     fold: str | None = None,
+    believed: bool = False,
 ) -> int:
     """Record and print one skip. Returns the exit code.
 
     `detail` are the fields of the line that tell more; `fold` is what makes two skips the same
-    where reason and key are (the holder, say). The record is tried for a second only: the line
-    is printed whether it was made or not.
+    where reason and key are (the holder, say); `believed` is whether the clock was judged under the
+    lock and found sound. The record is tried for a second only: the line is printed whether it was
+    made or not.
     """
     at = call.now()
-    ledger.skip(job.name, reason, key, fold, at)
+    ledger.skip(job.name, reason, key, fold, at, believed)
     fields = {"job": job.name, "reason": reason, "key": key, **(detail or {}), "at": at}
     if reason == rows.NO_CLOSED_WINDOW:
         call.lines.idle(fields)

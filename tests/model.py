@@ -89,11 +89,19 @@ class Model:
         live = [row for row in self.windows.values() if row.state != rows.VOID]
         live.sort(key=lambda row: row.start or 0)
         unfinished = tuple(row for row in live if row.state in rows.UNFINISHED)
-        return Stored(self.row, unfinished, lambda since: iter(self._blocks(live, since)), _count)
+        return Stored(self.row, unfinished, lambda since: iter(self._blocks(live, since)))
 
     def _blocks(self, live: Sequence[WindowRow], since: int) -> list[Block]:
         blocks = [
-            Block(row.start or 0, row.end or 0, row.state, row.key, row.next_attempt_at)
+            Block(
+                row.start or 0,
+                row.end or 0,
+                row.state,
+                row.key,
+                row.next_attempt_at,
+                row.windows,
+                row.partial,
+            )
             for row in live
         ]
         blocks += [Block(gap.start, gap.end, "gap", None, None) for gap in self.gaps]
@@ -220,10 +228,6 @@ class Model:
     def watermark(self) -> str | None:
         mark = self.row.watermark if self.row else None
         return None if mark is None else iso(mark)
-
-
-def _count(since: int, until: int) -> int:
-    raise AssertionError(f"planning does not count blocks: {since}, {until}")
 
 
 def spans(units: Sequence[Unit]) -> Iterator[tuple[int, int, bool]]:

@@ -93,7 +93,7 @@ def test_other_bounds_than_on_record_are_refused() -> None:
     assert refused.error is not None
     assert (refused.status, "j:2026-09-04T00:00:00+00:00" in refused.error.message) == (2, True)
     again = model.call(("rerun", "2026-09-04"), at("2026-09-05T00:05"))
-    assert list(spans(again.tried)) == [(MIDNIGHT, MIDNIGHT + HOUR, True)]
+    assert list(spans(again.tried)) == [(MIDNIGHT, MIDNIGHT + HOUR, False)]
     inside = called(MIDNIGHT, "every 1d")
     inside.failed(12, state="processed")
     inside.change(watermark=MIDNIGHT - 24 * HOUR)

@@ -254,7 +254,7 @@ def test_blocks_are_windows_and_gaps_by_start(ledger: Ledger) -> None:
     run(ledger, TEN, rows.FAILED_RUN, next_attempt_at=NOW)
     run(ledger, ELEVEN + 3 * HOUR)
     failed = Block(TEN, ELEVEN, rows.FAILED, f"j:{iso(TEN)}", NOW)
-    gap = Block(ELEVEN, ELEVEN + 2 * HOUR, "gap", None, None)
+    gap = Block(ELEVEN, ELEVEN + 2 * HOUR, "gap", None, None, 2)
     later = ELEVEN + 3 * HOUR
     done = Block(later, later + HOUR, rows.PROCESSED, f"j:{iso(later)}", None)
     assert list(ledger.blocks("j", 0)) == [failed, gap, done]
