@@ -335,3 +335,43 @@ def test_the_ledger_is_plain_sqlite(jobrun: Jobrun) -> None:
     copy = jobrun.folder / "copy.db"
     shutil.copy(jobrun.ledger, copy)
     assert sqlite3.connect(copy).execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.skipif(not shutil.which("faketime"), reason="needs Debian's faketime")
+def test_the_worked_example_with_a_faked_clock(jobrun: Jobrun) -> None:
+    """The same through the operating system's clock, as a person would try it."""
+
+    def at(time_of_day: str, *argv: str, **options: int) -> subprocess.Popen[bytes]:
+        call = ["faketime", "-f", f"@2026-09-04 {time_of_day}", PYTHON, "-m", "jobrun", *argv]
+        environment = {**jobrun.environment, "FAKETIME_DONT_FAKE_MONOTONIC": "1", "TZ": "UTC"}
+        streams = {"stdin": subprocess.DEVNULL, **options}
+        return subprocess.Popen(
+            call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **streams
+        )  # type: ignore[call-overload, no-any-return, unused-ignore]
+
+    def lines(process: subprocess.Popen[bytes]) -> list[str]:
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 0
+        return [line for line in err.decode().splitlines() if "ephemeral" not in line]
+
+    job = ("sales-summary", "--every", "1h")
+    lines(at("10:05:00", "run", *job, "--", "true"))
+    held = at("12:05:00", "run", *job, "--stdin", "inherit", "--", *HOLD, stdin=subprocess.PIPE)
+    assert held.stdout is not None
+    assert held.stdout.readline() == b"ready\n"
+    (skipped,) = lines(at("12:07:00", "run", *job, "--", *SHOW))
+    assert " SKIPPED job=sales-summary reason=lock-held holder=" in skipped
+    processed = [line.split() for line in lines(held)]
+    assert [line[1:5] for line in processed] == [
+        [
+            "PROCESSED",
+            "job=sales-summary",
+            f"window=2026-09-04T{hour}:00:00+00:00/2026-09-04T{hour + 1}:00:00+00:00",
+            f"key=sales-summary:2026-09-04T{hour}:00:00+00:00",
+        ]
+        for hour in (10, 11)
+    ]
+    (idle,) = lines(at("12:07:00", "run", *job, "-v", "--", *SHOW))
+    assert " SKIPPED job=sales-summary reason=no-closed-window next=2026-09-04T13:00:00Z" in idle
+    (key,) = lines(at("12:07:00", "run", *job, "--window", "2026-09-04T10:00Z", "--", *SHOW))
+    assert " reason=key-exists key=sales-summary:2026-09-04T10:00:00+00:00 at=" in key
