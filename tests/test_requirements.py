@@ -341,13 +341,11 @@ def test_the_ledger_is_plain_sqlite(jobrun: Jobrun) -> None:
 def test_the_worked_example_with_a_faked_clock(jobrun: Jobrun) -> None:
     """The same through the operating system's clock, as a person would try it."""
 
-    def at(time_of_day: str, *argv: str, **options: int) -> subprocess.Popen[bytes]:
-        call = ["faketime", "-f", f"@2026-09-04 {time_of_day}", PYTHON, "-m", "jobrun", *argv]
+    def at(time: str, *argv: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        call = ["faketime", "-f", f"@2026-09-04 {time}", PYTHON, "-m", "jobrun", *argv]
         environment = {**jobrun.environment, "FAKETIME_DONT_FAKE_MONOTONIC": "1", "TZ": "UTC"}
-        streams = {"stdin": subprocess.DEVNULL, **options}
-        return subprocess.Popen(
-            call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **streams
-        )  # type: ignore[call-overload, no-any-return, unused-ignore]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(call, env=environment, stdin=stdin, stdout=pipe, stderr=pipe)
 
     def lines(process: subprocess.Popen[bytes]) -> list[str]:
         _, err = process.communicate(timeout=30)
