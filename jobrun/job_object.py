@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import os
-import signal
 import sys
 from ctypes import wintypes
 
@@ -15,6 +12,7 @@ _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
 
 _ACCOUNTING, _PROCESS_IDS, _EXTENDED_LIMITS = 1, 3, 9
 _KILL_ON_CLOSE = 0x2000
+_CTRL_BREAK = 1
 _MOST_PIDS = 1024
 KILLED = 1  # the exit code of what we end
 
@@ -95,12 +93,14 @@ class JobObject:
         )
         return tuple(found.Pids[: found.InList])
 
+    def other_member(self) -> int | None:
+        """One that is not the command itself, which may be listed while we have its handle."""
+        return next((pid for pid in self.members() if pid != self._group), None)
+
     def ask(self, number: int) -> bool:
         """Ctrl-Break, which every console program can hear; False where there is no console."""
-        with contextlib.suppress(OSError):
-            os.kill(self._group, signal.CTRL_BREAK_EVENT)
-            return True
-        return False
+        # Not os.kill: where the event can't be sent, it goes on to TerminateProcess.
+        return bool(_kernel32.GenerateConsoleCtrlEvent(_CTRL_BREAK, self._group))
 
     def kill(self) -> None:
         _kernel32.TerminateJobObject(self._handle, KILLED)

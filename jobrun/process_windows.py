@@ -170,8 +170,7 @@ class Child:
                 self._job.release()
             left = [pump for pump in pumps if not pump.finish()]
             if left and ended.our_signal is None:
-                others = [*self._job.members(), UNKNOWN_PID]
-                ended = ended._replace(left_open=others[0])
+                ended = ended._replace(left_open=self._job.other_member() or UNKNOWN_PID)
             return ended
         finally:
             self._close()
