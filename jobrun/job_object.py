@@ -94,7 +94,7 @@ class JobObject:
         return tuple(found.Pids[: found.InList])
 
     def other_member(self) -> int | None:
-        """One that is not the command itself, which may be listed while we have its handle."""
+        """One that is not the command; it may be the host of the console that they share."""
         return next((pid for pid in self.members() if pid != self._group), None)
 
     def ask(self, number: int) -> bool:
