@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from jobrun import job, options, places
+from jobrun import job, options, places, streams
 from jobrun.errors import EXIT_BUG, EXIT_SIGNAL, JobrunError, UsageError
 from jobrun.lines import Lines
 
@@ -118,6 +118,7 @@ def _data_waits() -> bool:
 
 def script() -> None:
     """The console script: a bug shows its traceback and exits 70."""
+    streams.fill()
     try:
         code = main(sys.argv[1:], os.environ, time.time)
     except Exception:
@@ -133,8 +134,11 @@ def _leave(code: int) -> None:
             stream.flush()
         except (OSError, AttributeError, ValueError):
             pass  # a reader that has gone (`| head -1`), or no stream at all (pythonw)
-    # Windows exit codes are unsigned 32 bits, the C runtime takes a signed int.
-    os._exit(code - 2**32 if code >= 2**31 else code)
+    if sys.platform == "win32":
+        from jobrun.command_line import signed
+
+        code = signed(code)
+    os._exit(code)
 
 
 if __name__ == "__main__":

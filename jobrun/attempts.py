@@ -8,7 +8,6 @@ die there is either no command, or a row that tells which.
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -198,7 +197,7 @@ class Attempts:
                 if not warned:
                     self._warn_unrecorded(result, error)
                     warned = True
-                select.select([s for s in (frame.signals.fd,) if s >= 0], [], [], 1.0)
+                frame.signals.pause(1.0)
 
     def _warn_unrecorded(self, result: Result, error: LedgerError | Refused) -> None:
         fields = {"job": result.job, "what": "not-recorded-yet", "key": result.key}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import guardian, tree, wire
+from jobrun import guardian, streams, tree, wire
 from jobrun.ended import Ended
 from jobrun.terminal import Terminal
 from jobrun.vigil import Vigil
@@ -23,7 +23,7 @@ def start(lock_fd: int | None, stdin: str = "null") -> Child:
 
     `stdin` is "inherit" or "null". Raises OSError where there are no processes or pipes left.
     """
-    _fill_standard_streams()
+    streams.fill()
     wires = guardian.open_wires()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.CAUGHT)
     try:
@@ -36,14 +36,6 @@ def start(lock_fd: int | None, stdin: str = "null") -> Child:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return Child(pid, wires, Terminal(stdin))
-
-
-def _fill_standard_streams() -> None:
-    """A pipe of ours must not become somebody's standard output."""
-    fd = 0
-    while fd <= 2:
-        fd = os.open(os.devnull, os.O_RDWR)
-    os.close(fd)
 
 
 class Child:

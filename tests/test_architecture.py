@@ -19,7 +19,7 @@ PACKAGE = ROOT / "jobrun"
 # a module imports those that stand before it. A new module wants a place here; a new word in the
 # last column wants a reason.
 GROUPS = (
-    ("words", "errors instants rows", ""),
+    ("words", "errors instants rows streams", ""),
     ("time", "walls expression windows schedule", "words"),
     ("options", "options placeholders job lastcall", "words time"),
     ("planning", "plans backlog consent asked policy", "words time options"),
@@ -59,7 +59,7 @@ GROUPS = (
         " cli.show cli.plan cli.doctor cli.skip cli.watermark cli.forget cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),
-    ("main", "__main__", "words options places lines idle call cli"),
+    ("main", "__main__", "words options places lines process idle call cli"),
 )
 GROUP = {module: group for group, modules, _ in GROUPS for module in modules.split()}
 KNOWS = {group: set(known.split()) for group, _, known in GROUPS}
@@ -69,7 +69,7 @@ ORDER = list(GROUP)
 # and SQLite, which it takes to know that.
 IDLE_WAY = (
     "__main__", "options", "job", "places", "instants", "errors", "schedule", "idle", "lines",
-    "placeholders", "sqlite_file", "sqlite_database", "sqlite_skip",
+    "placeholders", "streams", "sqlite_file", "sqlite_database", "sqlite_skip",
 )  # fmt: skip
 BARE = {"__future__", "os", "sys", "time", "sqlite3"}
 

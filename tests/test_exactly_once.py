@@ -124,7 +124,7 @@ def test_with_a_stale_token_the_data_is_rolled_back(jobrun: Jobrun) -> None:
 def test_the_shell_never_commits_unmarked_data(
     jobrun: Jobrun, key: str, token: str, bail: bool
 ) -> None:
-    """Stale token, unknown key, a token that is text: also without -bail and its careless COMMIT."""
+    """Stale token, unknown key, a token that is text; without -bail a careless COMMIT follows."""
     found = jobrun("run", "a", *HOURLY, "--", *by_shell(key, token, bail), now=FIRST)
     assert "rolled back" in found.stderr
     assert mine(jobrun) == []

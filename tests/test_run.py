@@ -445,7 +445,7 @@ def test_file_placeholder(jobrun: Jobrun, tmp_path: Path) -> None:
 
 
 def test_a_merged_window_runs_again_as_it_was(jobrun: Jobrun) -> None:
-    """Bounds, JOBRUN_WINDOWS and JOBRUN_PARTIAL are those on record, whatever the grid is by now."""
+    """Bounds, JOBRUN_WINDOWS, JOBRUN_PARTIAL are those on record, whatever the grid is by now."""
     show = (*sh("echo $JOBRUN_WINDOW_START $JOBRUN_WINDOW_END $JOBRUN_WINDOWS $JOBRUN_PARTIAL"),)
     first = ("--first", "2026-09-04T08:00Z", "--catch-up", "merge")
     merged = jobrun("run", "a", "--every", "1h", *first, "--", *show, now="2026-09-04T12:05:00Z")
