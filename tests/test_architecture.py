@@ -1,17 +1,15 @@
-"""What the folder listing promises: who imports whom, and what a call loads."""
+"""What the folder listing promises: who may import whom, and that the tree is what it says."""
 
 from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Jobrun
+from tests.conftest import ROOT
 
 PACKAGE = ROOT / "jobrun"
 
@@ -72,12 +70,6 @@ IDLE_WAY = (
     "placeholders", "streams", "sqlite_file", "sqlite_database", "sqlite_skip",
 )  # fmt: skip
 BARE = {"__future__", "os", "sys", "time", "sqlite3"}
-
-NOT_WHEN_IDLE = {"typing", "enum", "re", "dataclasses", "pathlib", "inspect"}
-NOT_BEFORE_A_COMMAND = {
-    "typer", "click", "rich", "croniter", "logging", "asyncio", "dataclasses", "inspect", "random",
-    "tempfile",
-}  # fmt: skip
 
 TOP_LEVEL = {"pyproject.toml", "jobrun", "tests", "examples", "README.md", "LICENSE"}
 MADE_BY_TOOLS = {"build", "dist"}
@@ -169,47 +161,6 @@ def test_idle_modules_load_nothing_that_a_bare_interpreter_has_not(name: str) ->
     ours = {module.removeprefix("jobrun.") for module in loaded - foreign} - {"jobrun"}
     assert foreign <= BARE
     assert ours <= set(IDLE_WAY)
-
-
-def loaded_by(jobrun: Jobrun, *argv: str) -> set[str]:
-    """What a call of jobrun has imported, less what a bare interpreter has.
-
-    site-packages is on the path without its .pth files, which import what they like.
-    """
-    site = subprocess.run(
-        [sys.executable, "-c", "import sys; print(*sys.path[1:], sep=':')"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    environment = {**jobrun.environment, "PYTHONPATH": f"{ROOT}:{site}"}
-
-    def modules(*arguments: str) -> set[str]:
-        result = subprocess.run(
-            [sys.executable, "-S", "-X", "importtime", *arguments],
-            capture_output=True, text=True, env=environment, cwd=jobrun.folder,
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        return set(re.findall(r"^import time:.*\| +(\S+)$", result.stderr, re.MULTILINE))
-
-    return modules("-m", "jobrun", *argv) - modules("-c", "")
-
-
-WINDOWS = ("run", "sales", "--every", "1h", "--", sys.executable, "-S", "-c", "")
-
-
-def test_a_call_with_nothing_to_do_loads_nothing_slow(jobrun: Jobrun) -> None:
-    """The idle way is called every minute: no typing, enum, re, dataclasses, pathlib, inspect."""
-    assert jobrun(*WINDOWS).status == 0
-    loaded = loaded_by(jobrun, *WINDOWS)
-    assert "jobrun.idle" in loaded
-    assert loaded & (NOT_WHEN_IDLE | NOT_BEFORE_A_COMMAND | {"jobrun.run"}) == set()
-
-
-def test_the_way_to_a_command_loads_nothing_slow(jobrun: Jobrun) -> None:
-    """Never Typer, croniter, rich, logging; on POSIX no subprocess."""
-    slow = NOT_BEFORE_A_COMMAND | ({"subprocess"} if sys.platform != "win32" else set())
-    loaded = loaded_by(jobrun, *WINDOWS)
-    assert "jobrun.run" in loaded
-    assert loaded & slow == set()
 
 
 def test_the_top_level_is_what_it_says() -> None:
