@@ -1,16 +1,20 @@
-"""One call of jobrun: who makes it, from where, with which clock; and what is kept of it."""
+"""One call of jobrun: who makes it, from where, with which clock."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun.job import Job
 from jobrun.lines import Lines
-from jobrun.options import BY_NAME
 from jobrun.rows import Caller
+
+if TYPE_CHECKING:
+    from jobrun.ledger import Ledger
+    from jobrun.lock import Lock
+    from jobrun.process import Signals
 
 
 class Call(NamedTuple):
@@ -24,6 +28,18 @@ class Call(NamedTuple):
 
     def now(self) -> int:
         return int(self.clock())
+
+
+class Situation(NamedTuple):
+    """What is there once the job's lock is held."""
+
+    job: Job
+    call: Call
+    ledger: Ledger
+    lock: Lock
+    signals: Signals
+    began: float  # monotonic seconds
+    owner: tuple[int, int] | None  # of what is made beside the ledger, where it is not us
 
 
 def this_caller() -> Caller:
@@ -54,36 +70,3 @@ def _on_terminal() -> bool:
         except OSError:
             pass
     return False
-
-
-def write_spec(job: Job, call: Call, shared: bool) -> str:
-    """This call as JSON, for `lastcall.py`; in a `shared` database only a hash of the command."""
-    import json
-
-    command = list(job.command)
-    kept = {name: text for name, text in job.given.items() if BY_NAME[name].kept}
-    spec: dict[str, object] = {"options": kept, "command": command, "cwd": _folder()}
-    if shared:
-        spec["command"] = command[:1]
-        spec["hash"] = _hash(command)
-    caller = call.caller
-    spec |= {
-        "user": caller.user,
-        "host": caller.host,
-        "terminal": caller.terminal,
-        "at": call.now(),
-    }
-    return json.dumps(spec)
-
-
-def _folder() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:  # it has been deleted
-        return None
-
-
-def _hash(command: list[str]) -> str:
-    from hashlib import sha256
-
-    return sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()

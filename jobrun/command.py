@@ -173,7 +173,7 @@ def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:
 
 
 def _no_such_file(command: str, job: Job) -> tuple[str, str | None]:
-    where = job.cwd or _folder()
+    where = job.cwd or places.working_folder() or "a working folder that is gone"
     relative = "" if os.path.isabs(command) else f" in {where}"
     interpreter = _interpreter(os.path.join(job.cwd or "", command))
     if interpreter:
@@ -182,13 +182,6 @@ def _no_such_file(command: str, job: Job) -> tuple[str, str | None]:
             None,
         )
     return f'not found: "{command}"{relative}', None
-
-
-def _folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return "a working directory that is gone"
 
 
 def _interpreter(path: str) -> str | None:

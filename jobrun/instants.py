@@ -17,6 +17,8 @@ HOUR = 3600
 DAY = 86_400
 WEEK = 7 * DAY
 
+LONGEST = 36_525 * DAY  # a hundred years; beyond it is a slip of the hand
+
 _UNITS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
 
 
@@ -52,8 +54,9 @@ def parse_duration(text: str, option: str) -> int:
         else:
             break
     else:
-        if text and (not number or number == text) and len(text) <= 20:
-            return total + int(number or 0)
+        total += int(number or 0)
+        if text and (not number or number == text) and total <= LONGEST:
+            return total
     raise UsageError(
         f'{option} "{text}": a duration is 90s, 15m, 1h30m, 2d or 1w; a bare number is seconds',
         f"{option} 15m",

@@ -18,6 +18,15 @@ def stamp(path: str) -> Stamp | None:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
+def check(path: str) -> None:
+    """Raises UsageError for a file that is not there or can't be read."""
+    try:
+        open(path, "rb").close()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f'--key-file "{path}": {reason}') from None
+
+
 def key(job: str, path: str) -> tuple[str, Stamp]:
     """`JOB:BASENAME:sha256` and the stamp it was true for.
 
@@ -26,13 +35,10 @@ def key(job: str, path: str) -> tuple[str, Stamp]:
     """
     from hashlib import file_digest
 
+    check(path)
     before = stamp(path)
-    try:
-        with open(path, "rb") as file:
-            digest = file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f'--key-file "{path}": {reason}') from None
+    with open(path, "rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
     if before is None or stamp(path) != before:
         raise Refused(
             f'--key-file "{path}" changed while it was read: it is still being written',

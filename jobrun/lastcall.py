@@ -6,10 +6,15 @@ A row of an older or newer program may lack any of it: what is missing is empty,
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
+from jobrun.options import BY_NAME
+from jobrun.rows import Caller
+
+if TYPE_CHECKING:
+    from jobrun.job import Job
 
 
 class LastCall(NamedTuple):
@@ -35,8 +40,30 @@ class LastCall(NamedTuple):
         return f"{self.user}@{self.host}" if self.user and self.host else self.user
 
 
+def write(job: Job, caller: Caller, now: int, cwd: str | None, shared: bool) -> str:
+    """The text of JobRow.spec; in a `shared` database no more than a hash of the command."""
+    spec: dict[str, object] = {
+        "options": {name: text for name, text in job.given.items() if BY_NAME[name].kept},
+        "command": job.command[:1] if shared else job.command,
+        "cwd": cwd,
+        "user": caller.user,
+        "host": caller.host,
+        "terminal": caller.terminal,
+        "at": now,
+    }
+    if shared:
+        spec["hash"] = _hash(job.command)
+    return json.dumps(spec)
+
+
+def _hash(command: tuple[str, ...]) -> str:
+    from hashlib import sha256
+
+    return sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 def read(spec: str | None) -> LastCall:
-    """From the text of JobRow.spec; call.py writes it."""
+    """From the text of JobRow.spec."""
     kept = _object(spec)
     options, command, at = kept.get("options"), kept.get("command"), kept.get("at")
     return LastCall(

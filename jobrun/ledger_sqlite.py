@@ -251,7 +251,7 @@ class SqliteLedger(SqliteReads):
             "token": token,
         }
         run_id = self._database.insert(_START_RUN, run)
-        return Claimed(run_id, attempt)
+        return Claimed(run_id, attempt, claim.started)
 
     # -- finishing --------------------------------------------------------------------------------
 

@@ -112,6 +112,14 @@ def _windows_state_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "jobrun")
 
 
+def working_folder() -> str | None:
+    """Where we are; None where that folder has been deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 def make_state_folder(option: str | None, environ: Mapping[str, str]) -> None:
     """Make the folder of the default ledger; one that was named must be there.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from jobrun import tables
@@ -17,7 +18,6 @@ from jobrun.screen import about
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-FEW = 3  # windows that need no word about how far it is
 PAUSE = 10.0  # seconds between two plain lines
 
 
@@ -29,12 +29,18 @@ class Progress:
         self._total = total
         self._done = 0
         self._began = self._told = time.monotonic()
-        self._is_shown = total > FEW and tables.is_terminal(self._out)
+        self._is_shown = tables.is_terminal(self._out)
         self._bar = _bar(total, self._out) if self._is_shown and not live else None
 
     def advance(self, key: str) -> None:
         """One window is done, whatever came of it."""
         self._done += 1
+        # The terminal may be gone (HUP ignored): that is no reason to end a catch-up. rich leaves
+        # by SystemExit where it meets a broken pipe.
+        with suppress(OSError, SystemExit):
+            self._show(key)
+
+    def _show(self, key: str) -> None:
         if self._bar is not None:
             self._bar.start()
             self._bar.update(self._bar.task_ids[0], completed=self._done, description=key)
@@ -45,7 +51,8 @@ class Progress:
 
     def hide(self) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with suppress(OSError, SystemExit):
+                self._bar.stop()
 
     def close(self) -> None:
         self.hide()

@@ -185,6 +185,7 @@ class Claim(NamedTuple):
 class Claimed(NamedTuple):
     run_id: int
     attempt: int
+    started: int
 
 
 class Opening(NamedTuple):
@@ -221,7 +222,6 @@ class Result(NamedTuple):
     outcome: str
     exit_code: int | None
     signal: int | None
-    started: int
     ended: int
     took: float
     output_bytes: int

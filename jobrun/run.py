@@ -12,9 +12,22 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobrun import attempts, options, places, policy, process, rows, schedule, skips
-from jobrun.call import write_spec
+from jobrun import (
+    key_file,
+    lastcall,
+    options,
+    places,
+    policy,
+    process,
+    report,
+    rows,
+    schedule,
+    skips,
+)
+from jobrun.attempts import Attempts
+from jobrun.call import Situation
 from jobrun.errors import EXIT_SIGNAL, LedgerError, Refused, UsageError
+from jobrun.instants import iso_z
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.policy import Plan, Unit
@@ -25,22 +38,12 @@ if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.key_file import Stamp
     from jobrun.ledger import Ledger
+    from jobrun.lock import Lock
     from jobrun.process import Signals
     from jobrun.schedule import Grid
 
 NOTHING = Stored(None, (), lambda since: iter(()))
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
-
-
-class Situation(NamedTuple):
-    """What is known once the lock is held."""
-
-    job: Job
-    call: Call
-    ledger: Ledger
-    lock: FileLock
-    signals: Signals
-    began: float
 
 
 def run(job: Job, call: Call) -> int:
@@ -63,6 +66,8 @@ def run(job: Job, call: Call) -> int:
 
 def refuse_early(job: Job, call: Call) -> None:
     """Plan for a ledger that is not there yet, so that a call that is wrong makes none."""
+    if job.key_file is not None:
+        key_file.check(job.key_file)
     if job.has_grid and not os.path.exists(call.ledger):
         policy.plan_call(job, grid_of(job, NOTHING), NOTHING, call.now())
 
@@ -87,11 +92,16 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
             return EXIT_SIGNAL + signals.received
         return skips.lock_held(job, call, ledger, holder(ledger, job.name), lock.holder())
     try:
-        lock.note(f"job={job.name} holder={call.caller.host}:{call.caller.pid}")
-        situation = Situation(job, call, ledger, lock, signals, began)
-        return _under_lock(situation)
+        note_holder(lock, call)
+        owner = places.other_owner(os.stat(call.ledger))
+        return _under_lock(Situation(job, call, ledger, lock, signals, began, owner))
     finally:
         lock.release()
+
+
+def note_holder(lock: Lock, call: Call) -> None:
+    """For people, and for a skip that comes while the holder has no run on record."""
+    lock.note(f"{call.caller.host}:{call.caller.pid} since {iso_z(call.now())}")
 
 
 def holder(ledger: Ledger, job: str) -> RunRow | None:
@@ -104,11 +114,11 @@ def _under_lock(situation: Situation) -> int:
     job, call, ledger = situation.job, situation.call, situation.ledger
     now = call.now()
     for _ in range(REPLANS):
-        lost, skipped = judge_open_runs(situation)
-        if skipped is not None:
-            return skipped
-        plan, grid, stamp = make_plan(job, call, ledger, now)
-        code = carry_out(situation, plan, grid, lost, stamp)
+        judged = judge_open_runs(ledger, job.name, call)
+        if judged.alive is not None:
+            return _skip_alive(situation, judged.alive, judged.pids)
+        plan, grid, stamp = make_plan(job, ledger, now)
+        code = carry_out(situation, plan, grid, judged.lost, stamp)
         if code is not None:
             return code
     raise Refused(
@@ -117,33 +127,51 @@ def _under_lock(situation: Situation) -> int:
     )
 
 
-def judge_open_runs(situation: Situation) -> tuple[list[RunRow], int | None]:
-    """Runs without an end, although their lock was free: lost, or alive and then a skip.
+class Judged(NamedTuple):
+    """Runs without an end, although their lock was free."""
 
-    A wrapper alive means that its lock file was replaced. A command alive means that its wrapper
-    and guardian were both killed: never a second copy beside it.
+    lost: list[RunRow]  # nothing of them is left
+    alive: RunRow | None  # one of which something is
+    pids: tuple[int, ...]  # its command's processes; without any it is the wrapper that lives
+
+
+def judge_open_runs(ledger: Ledger, job: str, call: Call) -> Judged:
+    """A wrapper alive means that its lock file was replaced. A command alive means that its wrapper
+    and guardian were both killed. Either way never a second copy beside it.
+
+    The processes are asked whatever host the row names: a machine may have been renamed, and a pid
+    of another boot or container is never taken for ours.
     """
-    job, call, ledger = situation.job, situation.call, situation.ledger
     lost: list[RunRow] = []
-    for row in ledger.open_runs(job.name):
-        if row.host == call.caller.host:
-            if process.wrapper_alive(row):
-                return [], skips.lock_held(job, call, ledger, row, "")
-            marker = {"JOBRUN_RUN_ID": str(row.id), "JOBRUN_LEDGER": call.ledger}
-            pids = process.command_alive(row, marker)
-            if pids:
-                detail = {"pids": ",".join(map(str, pids)), "run": row.id}
-                fold = f"run {row.id}"
-                code = skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
-                return [], code
-        elif places.filesystem(call.ledger) in places.NETWORK:
-            raise LedgerError(
-                f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
-                f" {row.host} has not ended: this host is {call.caller.host}",
-                "a ledger on a local disk of each host",
-            )
+    for row in ledger.open_runs(job):
+        if process.wrapper_alive(row):
+            return Judged([], row, ())
+        marker = {"JOBRUN_RUN_ID": str(row.id), "JOBRUN_LEDGER": call.ledger}
+        if pids := process.command_alive(row, marker):
+            return Judged([], row, pids)
+        if row.host != call.caller.host:
+            _refuse_shared(row, call)
         lost.append(row)
-    return lost, None
+    return Judged(lost, None, ())
+
+
+def _refuse_shared(row: RunRow, call: Call) -> None:
+    """A lock on a network filesystem may be free although its holder, on another host, is not."""
+    if places.filesystem(call.ledger) in places.NETWORK:
+        raise LedgerError(
+            f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
+            f" {row.host} has not ended: this host is {call.caller.host}",
+            "a ledger on a local disk of each host",
+        )
+
+
+def _skip_alive(situation: Situation, row: RunRow, pids: tuple[int, ...]) -> int:
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    if not pids:
+        return skips.lock_held(job, call, ledger, row, "")
+    detail = {"pids": ",".join(map(str, pids)), "run": row.id}
+    fold = f"run {row.id}"
+    return skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
 
 
 def stored(ledger: Ledger, job: str) -> Stored:
@@ -155,9 +183,7 @@ def stored(ledger: Ledger, job: str) -> Stored:
     )
 
 
-def make_plan(
-    job: Job, call: Call, ledger: Ledger, now: int
-) -> tuple[Plan, Grid | None, Stamp | None]:
+def make_plan(job: Job, ledger: Ledger, now: int) -> tuple[Plan, Grid | None, Stamp | None]:
     """What this call is to do, whatever its mode."""
     known = stored(ledger, job.name)
     if job.mode == options.PLAIN:
@@ -205,8 +231,6 @@ def plan_key(
     """One unit that is no window: a key that is on record as processed is skipped."""
     key, stamp = job.key, None
     if job.key_file is not None:
-        from jobrun import key_file
-
         key, stamp = key_file.key(job.name, job.key_file)
     assert key is not None
     row = ledger.window(job.name, key)
@@ -226,7 +250,8 @@ def carry_out(
     following = grid.next if grid is not None else None
 
     def tell() -> None:
-        _tell_lost(situation, lost)
+        for run in lost:
+            report.lost(call, run)
         _tell_notes(call, plan)
 
     if not plan.units:
@@ -234,12 +259,7 @@ def carry_out(
             return None
         tell()
         return _skip(situation, plan)
-    frame = attempts.Frame(
-        job, call, ledger, situation.lock.fd, situation.signals,
-        grid.zone if grid else "UTC", following, stamp, situation.began,
-        places.other_owner(os.stat(call.ledger)),
-    )  # fmt: skip
-    work = attempts.Attempts(frame, row.told if row else None, row.told_at if row else None)
+    work = Attempts(situation, grid, stamp, row)
     if situation.signals.received:
         return EXIT_SIGNAL + situation.signals.received
     if not work.run(plan.units, opening, tell):
@@ -258,14 +278,15 @@ def complete(
     has_windows = row is not None and row.schedule is not None
     spec = None
     if job.mode == options.WINDOWS or (not job.has_grid and not has_windows):
-        spec = write_spec(job, call, situation.ledger.shared)
+        folder = places.working_folder()
+        spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
     return opening._replace(spec=spec, lost=tuple(run.id for run in lost))
 
 
-def _end(situation: Situation, plan: Plan, work: attempts.Attempts) -> int:
+def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
     job, call = situation.job, situation.call
     if situation.signals.received:
-        return work.exit_code or attempts.interrupted(situation.signals)
+        return work.exit_code or EXIT_SIGNAL + situation.signals.received
     rest = len(plan.units) - work.done
     if not work.exit_code and (rest or plan.left_text):
         left = plan.left_text if not rest else _more(plan, rest)
@@ -286,16 +307,6 @@ def _skip(situation: Situation, plan: Plan) -> int:
     for reason, key, detail in plan.skips:
         code = skips.skip(job, call, ledger, reason, key, detail, believed=believed) or code
     return code
-
-
-def _tell_lost(situation: Situation, lost: list[RunRow]) -> None:
-    call = situation.call
-    for row in lost:
-        window = None if row.start is None or row.end is None else (row.start, row.end)
-        fields: dict[str, object] = {"job": row.job, "window": window, "key": row.key}
-        fields["outcome"] = rows.LOST
-        fields |= {"attempt": row.attempt, "run": row.id, "at": call.now()}
-        call.lines.event("LOST", fields)
 
 
 def _tell_notes(call: Call, plan: Plan) -> None:

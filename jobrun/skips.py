@@ -43,11 +43,12 @@ def skip(
 def lock_held(job: Job, call: Call, ledger: Ledger, run: rows.RunRow | None, note: str) -> int:
     """The second copy withdraws: who holds the lock, since when; WARNING where that is too long.
 
-    `run` is the holder's running row; between two windows there is none, and `note` (the line in
-    the lock file, for people) is all there is.
+    `run` is the holder's running row; between two windows there is none, and `note`, the line that
+    the holder left in the lock file, is all there is: `host:pid since …`.
     """
     if run is None:
-        return skip(job, call, ledger, rows.LOCK_HELD, None, {"holder": note or None}, note)
+        holder = note.partition(" ")[0] or None
+        return skip(job, call, ledger, rows.LOCK_HELD, None, {"holder": holder}, holder)
     held = max(0, call.now() - run.started)
     holder = f"{run.host}:{run.pid}"
     detail = {"holder": holder, "since": run.started, "held": held, "run": run.id}

@@ -27,11 +27,14 @@ def import_all() -> None:
 
 
 if __name__ == "__main__":
+    from jobrun import sqlite_schema
     from jobrun.__main__ import main
     from jobrun.lock_file import primitive
 
     import_all()
     primitive()
+    scripts = sqlite_schema.scripts()
+    sqlite_schema.scripts = lambda: scripts
     uid = int(sys.argv[1])
     os.setgroups([])
     os.setgid(uid)

@@ -149,6 +149,18 @@ def is_alive(pid: int | str) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def read_to_end(terminal: int) -> bytes:
+    """All that comes on a terminal until the other side closes it."""
+    data = b""
+    try:
+        while more := os.read(terminal, 4096):
+            data += more
+    except OSError:  # EIO: the other side has closed
+        pass
+    os.close(terminal)
+    return data
+
+
 @pytest.fixture(autouse=True)
 def _real_windows(request: pytest.FixtureRequest) -> None:
     marker = request.node.get_closest_marker("real_windows")

@@ -72,7 +72,6 @@ def result(claimed: Claimed, key: str | None, **more: Any) -> Result:
         outcome=rows.SUCCEEDED,
         exit_code=0,
         signal=None,
-        started=NOW,
         ended=NOW + 2,
         took=1.5,
         output_bytes=10,

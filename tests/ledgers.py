@@ -105,7 +105,6 @@ class Writer:
                     outcome=how,
                     exit_code=exit_code,
                     signal=signal,
-                    started=started,
                     ended=started + int(took),
                     took=took,
                     output_bytes=0,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PYTHON, Jobrun, is_alive, until
+from tests.conftest import PYTHON, Jobrun, is_alive, read_to_end, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the tree beyond the group is Linux's")
@@ -270,17 +270,6 @@ def on_terminal(jobrun: Jobrun, keys: bytes | None) -> tuple[bytes, int, Path]:
         screen += read_to_end(terminal)
     _, status = os.waitpid(pid, 0)
     return screen, os.waitstatus_to_exitcode(status), mark
-
-
-def read_to_end(terminal: int) -> bytes:
-    data = b""
-    try:
-        while more := os.read(terminal, 4096):
-            data += more
-    except OSError:  # EIO: the other side has closed
-        pass
-    os.close(terminal)
-    return data
 
 
 @linux

@@ -29,13 +29,6 @@ def test_nobody_is_told_where_no_person_is() -> None:
     assert pipe.buffer.getvalue() == b""
 
 
-def test_few_windows_need_no_word() -> None:
-    """The usual call has one."""
-    terminal = Terminal()
-    go(terminal, 3, live=False)
-    assert terminal.text() == ""
-
-
 def test_beside_live_output_it_is_a_plain_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

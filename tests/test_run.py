@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PYTHON, Jobrun, clean_environment
+from tests.conftest import PYTHON, Jobrun, clean_environment, read_to_end
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and modes")
 EXIT = "import sys; sys.exit(int(sys.argv[1]))"
@@ -455,3 +456,21 @@ def test_a_merged_window_runs_again_as_it_was(jobrun: Jobrun) -> None:
     jobrun(*daily, now="2026-09-05T00:05:00Z")
     again = jobrun("rerun", "a", "2026-09-04T08:00Z", now="2026-09-05T00:05:00Z")
     assert again.stdout == expected
+
+
+@posix
+@pytest.mark.parametrize(("hours", "bar"), [(3, False), (4, True)])
+def test_many_windows_on_a_terminal_show_how_far_it_is(
+    jobrun: Jobrun, hours: int, bar: bool
+) -> None:
+    """Up to three need no word; elsewhere than on a terminal there never is a bar."""
+    first = f"2026-09-04T{12 - hours:02}:00Z"
+    call = ("run", "a", "--every", "1h", "--first", first, "-Q", "--", "true")
+    argv = jobrun.argv(*call, now="2026-09-04T12:05:00Z")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(jobrun.folder)
+        os.execve(argv[0], argv, {**jobrun.environment, "TERM": "xterm"})
+    screen = read_to_end(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert (f"{hours}/{hours}".encode() in screen) == bar

@@ -33,8 +33,6 @@ def skip(
         grid = stored_grid(row)
         known = run.stored(ledger, name)
         plan = policy.plan_skip(name, grid, known, call.now(), when, since, until, reason)
-        if plan.skips:
-            raise _refusal(name, plan)
         if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
             raise _moved(name)
         what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "reason": reason}
@@ -87,6 +85,8 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
         if not lock.acquire(0, signals):
             raise _busy(ledger, name)
         try:
+            run.note_holder(lock, call)
+            _refuse_alive(ledger, name, call)
             yield ledger, known_job(ledger, name)
         finally:
             lock.release()
@@ -95,10 +95,15 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
         ledger.close()
 
 
-def _refusal(name: str, plan: policy.Plan) -> UsageError:
-    """A window that is open or processed can't be skipped: the record would lie."""
-    found = plan.skips[0]
-    return UsageError(f'job "{name}": {found.key} can\'t be skipped: {found.reason}')
+def _refuse_alive(ledger: Ledger, name: str, call: Call) -> None:
+    """What a run that lives goes by is not changed under it, whatever its lock says."""
+    judged = run.judge_open_runs(ledger, name, call)
+    if judged.alive is not None:
+        pids = ",".join(map(str, judged.pids or (judged.alive.pid,)))
+        raise Refused(
+            f'job "{name}": run {judged.alive.id} is alive (pid {pids}), though its lock is free',
+            "end it first, or wait for its end",
+        )
 
 
 def stored_grid(row: JobRow) -> Grid:

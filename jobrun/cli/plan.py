@@ -80,7 +80,7 @@ def dry_run(job: Job, call: Call) -> int:
 
 def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:
     now = call.now()
-    plan, grid, _ = run.make_plan(job, call, ledger, now)
+    plan, grid, _ = run.make_plan(job, ledger, now)
     row = ledger.job(job.name)
     setting = Setting(
         ledger=call.ledger,
@@ -95,7 +95,7 @@ def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | 
 
     def values(unit: Unit) -> dict[str, str]:
         known = None if unit.key is None else ledger.window(job.name, unit.key)
-        claimed = Claimed(0, 1 if known is None else known.attempts + 1)
+        claimed = Claimed(0, 1 if known is None else known.attempts + 1, now)
         token = 1 if row is None else row.token + 1
         zone = "UTC" if grid is None else grid.zone
         found = command.values(job, unit, claimed, token, zone, call.ledger)

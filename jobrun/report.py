@@ -1,0 +1,146 @@
+"""What is said of a run: its line, why it could not start, what it printed.
+
+Reporting never decides: it returns nothing, and nothing that fails in it changes what is on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jobrun import command, placeholders, rows
+from jobrun.errors import EXIT_NOT_RECORDED, JobrunError
+
+if TYPE_CHECKING:
+    from jobrun.call import Call
+    from jobrun.command import Verdict
+    from jobrun.job import Job
+    from jobrun.output import Output
+    from jobrun.plans import Unit
+    from jobrun.process import Ended, Signals
+    from jobrun.rows import Claimed, Finished, RunRow
+
+NOT_RECORDED = "not-recorded"  # an outcome that no row has
+
+
+class Report:
+    """Of one run. `environment` is its command's, `values` what its placeholders stood for."""
+
+    def __init__(
+        self,
+        job: Job,
+        call: Call,
+        unit: Unit,
+        claimed: Claimed,
+        values: Mapping[str, str],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.job = job
+        self.call = call
+        self.unit = unit
+        self.claimed = claimed
+        self.values = values
+        self.environment = environment
+
+    def started(self, pid: int) -> None:
+        self.call.lines.event("STARTED", self._fields({"pid": pid}))
+
+    def ended(
+        self,
+        ended: Ended,
+        verdict: Verdict,
+        finished: Finished | None,
+        output: Output,
+        signals: Signals,
+        told: bool,
+    ) -> None:
+        """`finished`: as recorded, None where it could not be; `told`: quiet does not hide it."""
+        lines = self.call.lines
+        word = _word(verdict, finished)
+        if told or not lines.quiet or word == "FENCED":
+            details = _details(word, verdict, finished)
+            lines.event(word, self._fields(details, ended.took), force=told)
+            self._explain(ended, verdict, word, output)
+            if self.job.output == "on-failure" and verdict.outcome != rows.SUCCEEDED:
+                output.show()
+        self._notes(ended, output)
+
+    def survivors(self, pids: tuple[int, ...]) -> None:
+        """Not ended, not ours to end: the next call will say orphan-alive."""
+        shown = ",".join(map(str, pids))
+        self.call.lines.event("WARNING", self._note("not-ended", key=self.unit.key, pids=shown))
+
+    def unrecorded(self, error: JobrunError) -> None:
+        """It is tried again, for some time."""
+        note = self._note("not-recorded-yet", key=self.unit.key, cause=error.message)
+        self.call.lines.event("WARNING", note)
+
+    def _explain(self, ended: Ended, verdict: Verdict, word: str, output: Output) -> None:
+        lines = self.call.lines
+        if verdict.outcome == rows.NOT_STARTED:
+            path = command.search_path(self.environment)
+            name = placeholders.fill(self.job.command[0], self.values)
+            error, hint = command.why_not_started(ended, self.job, path, name)
+            lines.say("error", error)
+            if hint:
+                lines.say("hint", hint)
+        elif word == "FAILED" and output.bytes:
+            where = f" --ledger {self.job.ledger}" if self.job.ledger else ""
+            lines.say("hint", f"jobrun logs {self.claimed.run_id}{where}")
+        if ended.wants_terminal:
+            lines.say("hint", "the command wants the terminal: --stdin inherit")
+
+    def _notes(self, ended: Ended, output: Output) -> None:
+        lines = self.call.lines
+        if ended.left_open is not None:
+            note = self._note("output-left-open", pid=ended.left_open or None)
+            lines.event("NOTE", note)
+        if output.problem:
+            lines.event("WARNING", self._note("output-lost", cause=output.problem))
+        for stream in output.dropped:
+            lines.event("NOTE", self._note("output-dropped", stream=stream))
+
+    def _note(self, what: str, **more: object) -> dict[str, object]:
+        job, run = self.job.name, self.claimed.run_id
+        return {"job": job, "what": what, **more, "run": run, "at": self.call.now()}
+
+    def _fields(
+        self, details: Mapping[str, object], took: float | None = None
+    ) -> dict[str, object]:
+        unit = self.unit
+        return {
+            "job": self.job.name,
+            "window": None if unit.start is None else (unit.start, unit.end),
+            "key": unit.key,
+            "windows": unit.windows if unit.windows > 1 else None,
+            **details,
+            "attempt": self.claimed.attempt,
+            "took": took,
+            "run": self.claimed.run_id,
+            "at": self.call.now(),
+        }
+
+
+def lost(call: Call, row: RunRow) -> None:
+    """A run that never ended, and whose processes are gone."""
+    window = None if row.start is None or row.end is None else (row.start, row.end)
+    fields: dict[str, object] = {"job": row.job, "window": window, "key": row.key}
+    fields["outcome"] = rows.LOST
+    fields |= {"attempt": row.attempt, "run": row.id, "at": call.now()}
+    call.lines.event("LOST", fields)
+
+
+def _word(verdict: Verdict, finished: Finished | None) -> str:
+    if finished is not None and finished.outcome == rows.FENCED:
+        return "FENCED"
+    if finished is not None and (finished.marked or verdict.outcome == rows.SUCCEEDED):
+        return "PROCESSED"
+    return "INTERRUPTED" if verdict.outcome == rows.INTERRUPTED else "FAILED"
+
+
+def _details(word: str, verdict: Verdict, finished: Finished | None) -> dict[str, object]:
+    if verdict.outcome == rows.SUCCEEDED and finished is None:
+        return {"exit": EXIT_NOT_RECORDED, "outcome": NOT_RECORDED}
+    if word == "PROCESSED" and verdict.outcome == rows.SUCCEEDED:
+        return {"exit": verdict.exit_code or None}
+    return {"exit": verdict.answer or verdict.exit_code, "outcome": verdict.outcome}
