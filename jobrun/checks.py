@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from jobrun import places
+from jobrun.consent import YEAR_2000
 from jobrun.errors import JobrunError
 from jobrun.instants import MINUTE, iso
 from jobrun.ledger import Ledger
@@ -19,7 +20,6 @@ from jobrun.lock_file import FileLock
 from jobrun.screen import plural
 
 OK, WARN, FAIL = "ok", "WARN", "FAIL"
-YEAR_2000 = 946_684_800
 PACKAGES = ("typer", "rich", "croniter", "portalocker")
 # Where cron looks where the crontab has no PATH line.
 CRON_PATH = "/usr/bin:/bin"
@@ -59,7 +59,7 @@ def _folder(patient: Patient) -> Iterator[Check]:
         yield Check(FAIL, "folder", f"{folder} can't be written", "its owner's call, or --ledger")
         return
     mode = os.stat(folder).st_mode & 0o777
-    if os.name != "nt" and mode & 0o022:
+    if sys.platform != "win32" and mode & 0o022:
         yield Check(WARN, "folder", f"{folder} can be written by others ({mode:04o})", "chmod go-w")
     else:
         yield Check(OK, "folder", folder)
@@ -205,7 +205,7 @@ def _versions(patient: Patient) -> Iterator[Check]:
 
 def program() -> str | None:
     """The absolute path of `jobrun`: beside the interpreter of its venv, else on the PATH."""
-    name = "jobrun.exe" if os.name == "nt" else "jobrun"
+    name = "jobrun.exe" if sys.platform == "win32" else "jobrun"
     beside = os.path.join(os.path.dirname(sys.executable), name)
     return beside if os.access(beside, os.X_OK) else shutil.which("jobrun")
 
@@ -216,7 +216,7 @@ def _program(patient: Patient) -> Iterator[Check]:
         yield Check(
             WARN, "program", "no `jobrun` beside this Python or on the PATH", "pip install ."
         )
-    elif os.name == "nt" or os.path.dirname(path) in CRON_PATH.split(":"):
+    elif sys.platform == "win32" or os.path.dirname(path) in CRON_PATH.split(":"):
         yield Check(OK, "program", path)
     else:
         folder = os.path.dirname(path)
@@ -246,7 +246,7 @@ def _process_name(pid: str) -> str:
 
 
 def _mailer(patient: Patient) -> Iterator[Check]:
-    if os.name == "nt":
+    if sys.platform == "win32":
         return
     places_of_it = f"{patient.environ.get('PATH', '')}:/usr/sbin:/usr/lib"
     path = shutil.which("sendmail", path=places_of_it)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun import places, rows
+from jobrun.ended import AT_CWD, AT_EXEC, INTERRUPTED, NOT_STARTED, TIMED_OUT
 from jobrun.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_SIGNAL, EXIT_TIMED_OUT
 from jobrun.instants import iso, iso_z
 from jobrun.rows import Claimed
@@ -104,13 +105,13 @@ class Verdict(NamedTuple):
 
 def judge(ended: Ended, job: Job) -> Verdict:
     """What the end of a command means: outcome and exit code of the contract."""
-    if ended.cause == "not-started":
+    if ended.cause == NOT_STARTED:
         code = not_started_code(ended)
         return Verdict(rows.NOT_STARTED, None, None, code)
-    if ended.cause == "interrupted":
+    if ended.cause == INTERRUPTED:
         answer = EXIT_SIGNAL + (ended.our_signal or 15)
         return Verdict(rows.INTERRUPTED, ended.exit_code, ended.signal, answer)
-    if ended.cause == "timed-out":
+    if ended.cause == TIMED_OUT:
         return Verdict(rows.TIMED_OUT, ended.exit_code, ended.signal, EXIT_TIMED_OUT)
     if ended.signal is not None:
         return Verdict(rows.KILLED, None, ended.signal, EXIT_SIGNAL + ended.signal)
@@ -134,8 +135,8 @@ _SHELL_WORDS = frozenset(
 
 def why_not_started(ended: Ended, job: Job, path: str, command: str) -> tuple[str, str | None]:
     """(error, hint) for a command that can't be started."""
-    number, stage = ended.error or (0, "exec")
-    if stage == "cwd":
+    number, stage = ended.error or (0, AT_EXEC)
+    if stage == AT_CWD:
         return f'--cwd "{job.cwd}": {os.strerror(number).lower()}', None
     if not_started_code(ended) == EXIT_NOT_FOUND:
         return _not_found(command, path, job)

@@ -41,7 +41,7 @@ def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
         raise UsageError(
             f'--ledger "{given}": a path of a file, no address', "--ledger ./jobrun.db"
         )
-    if given and given.startswith(("\\\\", "//")) and os.name == "nt":
+    if given and given.startswith(("\\\\", "//")) and sys.platform == "win32":
         raise UnsafePlace(
             f'the ledger "{given}" is on a network share: its locks are not to be trusted',
             "a path on a local disk",
@@ -66,7 +66,7 @@ def state_folder(environ: Mapping[str, str]) -> str:
     home = environ.get("JOBRUN_HOME")
     if home:
         return home
-    if os.name == "nt":
+    if sys.platform == "win32":
         return _windows_state_folder(environ)
     if os.geteuid() == 0:
         return "/var/lib/jobrun"
@@ -195,7 +195,7 @@ def make_folder(path: str, owner: tuple[int, int] | None = None) -> None:
         make_folder(parent, owner)
     try:
         os.mkdir(path, 0o700)
-        if owner is not None and os.name != "nt":
+        if owner is not None and sys.platform != "win32":
             os.chown(path, *owner)
     except FileExistsError:
         if not os.path.isdir(path):

@@ -77,7 +77,7 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     """
     row = known.job
     opening = consent.begin(job.name, row, now, job.accept_clock)
-    if row is not None and _is_paused(row, now):
+    if row is not None and row.is_paused(now):
         fields: dict[str, object] = {"until": row.paused_until, "why": row.paused_reason}
         return Plan(opening, skips=(Skip(rows.PAUSED, None, fields),))
     if row is None or row.watermark is None:
@@ -89,10 +89,6 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     opening, notes = _compare(job, grid, known, row, row.watermark, opening)
     backlog = Backlog(job, grid, known, _settled(row.watermark, known), now)
     return _plan_backlog(backlog, opening, notes)
-
-
-def _is_paused(row: JobRow, now: int) -> bool:
-    return row.paused_at is not None and (row.paused_until is None or now < row.paused_until)
 
 
 def _is_future_first(job: Job, grid: Grid, row: JobRow, now: int) -> bool:

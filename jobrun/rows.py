@@ -74,6 +74,9 @@ class JobRow(NamedTuple):
     last_seen: int
     spec: str | None  # options, command and caller of the last call, as JSON
 
+    def is_paused(self, now: int) -> bool:
+        return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
+
 
 class WindowRow(NamedTuple):
     job: str

@@ -145,7 +145,7 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
     lost = next((run for run in facts.open_runs if run not in living), None)
     last = next((run for run in facts.runs if run.outcome is not None), None)
     failed = _failed(facts)
-    paused = _is_paused(facts.job, now)
+    paused = facts.job.is_paused(now)
     troubles = tuple(
         word
         for word, is_true in (
@@ -207,10 +207,6 @@ def _alike(facts: Facts, last: RunRow | None, failed: WindowRow | None) -> int:
 
 def _is_stuck(running: RunRow, spec: LastCall, now: int) -> bool:
     return now - running.started > spec.seconds("--stuck-after", DAY)
-
-
-def _is_paused(job: JobRow, now: int) -> bool:
-    return job.paused_at is not None and (job.paused_until is None or now < job.paused_until)
 
 
 def _called_every(facts: Facts) -> int | None:

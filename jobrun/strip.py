@@ -10,7 +10,18 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from jobrun.rows import PROCESSED, SKIPPED, VOID, Gap, WindowRow
+from jobrun.rows import (
+    DEAD,
+    FAILED,
+    HELD,
+    LOST,
+    PROCESSED,
+    RUNNING,
+    SKIPPED,
+    VOID,
+    Gap,
+    WindowRow,
+)
 
 PENDING = "pending"
 RETRIED = "after a retry"  # processed, not at the first try
@@ -21,16 +32,16 @@ LETTERS = {
     PROCESSED: "#",
     RETRIED: "r",
     SKIPPED: "s",
-    "dead": "D",
-    "failed": "F",
-    "held": "h",
-    "running": "R",
-    "lost": "L",
+    DEAD: "D",
+    FAILED: "F",
+    HELD: "h",
+    RUNNING: "R",
+    LOST: "L",
     PENDING: ".",
     OUTSIDE: " ",
 }
-TO_DO = ("failed", "held", "running", "lost", PENDING)
-GIVEN_UP = (SKIPPED, "dead")
+TO_DO = (FAILED, HELD, RUNNING, LOST, PENDING)
+GIVEN_UP = (SKIPPED, DEAD)
 
 
 class Boundaries(Protocol):

@@ -7,7 +7,17 @@ from itertools import groupby
 
 from jobrun.instants import DAY, HOUR, iso
 from jobrun.picture import LISTED, Picture
-from jobrun.rows import Gap, WindowRow
+from jobrun.rows import (
+    DEAD,
+    FAILED,
+    HELD,
+    LOST,
+    PROCESSED,
+    RUNNING,
+    SKIPPED,
+    Gap,
+    WindowRow,
+)
 from jobrun.screen import (
     BAD,
     BUSY,
@@ -45,14 +55,14 @@ from jobrun.strip import (
 
 LETTERS_IN_A_ROW = 60
 _STYLES = {
-    "processed": GOOD,
+    PROCESSED: GOOD,
     RETRIED: BUSY,
-    "skipped": WARN,
-    "dead": WARN,
-    "failed": BAD,
-    "lost": BAD,
-    "held": STILL,
-    "running": BUSY,
+    SKIPPED: WARN,
+    DEAD: WARN,
+    FAILED: BAD,
+    LOST: BAD,
+    HELD: STILL,
+    RUNNING: BUSY,
     PENDING: DIM,
 }
 # From an instant to its date and month in the job's zone: ("2026-09-04", "2026-09").
@@ -92,7 +102,7 @@ def _verdict(picture: Picture) -> str:
     parts += [f"{given_up} given up"] if given_up else []
     if parts:
         return "not complete: " + ", ".join(parts)
-    return "complete" if count(picture.slots, ("processed", RETRIED)) else "no windows"
+    return "complete" if count(picture.slots, (PROCESSED, RETRIED)) else "no windows"
 
 
 # -- the strip ------------------------------------------------------------------------------------
@@ -192,9 +202,9 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
     if slot.row is None:
         return _pending(stretch, picture, now)
     run = picture.last_runs.get(slot.row.key)
-    if slot.state in ("running", "lost") and run is not None:
+    if slot.state in (RUNNING, LOST) and run is not None:
         return f"run {run.id} since {moment(run.started, now)}, {run.user}@{run.host} pid {run.pid}"
-    if slot.state != "failed":
+    if slot.state != FAILED:
         return f"{plural(stretch.windows, 'window')}, {slot.row.reason}" if slot.row.reason else ""
     last = f"{outcome(run)}, last {moment(run.started, now)}" if run is not None else "failed"
     later = slot.row.next_attempt_at
@@ -212,7 +222,7 @@ def _gap_reason(gap: Gap, windows: int) -> str:
 
 
 def _pending(stretch: Stretch, picture: Picture, now: int) -> str:
-    blocker = next((s for s in picture.slots if s.state in ("failed", "held", "lost")), None)
+    blocker = next((s for s in picture.slots if s.state in (FAILED, HELD, LOST)), None)
     waits = plural(stretch.windows, "window")
     if picture.stops and blocker is not None and blocker.start < stretch.start:
         return f"{waits} behind {boundary(blocker.start, now)}"
