@@ -44,11 +44,21 @@ class Receiver:
         return self._whole()
 
     def one(self) -> list[bytes] | None:
-        """Wait for one message; None at the end of file. For a pipe that carries only one."""
-        while not self.ended:
-            for message in self.take():
-                return message
-        return None
+        """Wait for the first message and read no further; None where the other side is gone.
+
+        What comes behind it stays in the pipe, where a poll finds it. Before the first `take`.
+        """
+        header = self._exactly(_HEADER)
+        body = b"" if self.ended else self._exactly(int(header))
+        return None if self.ended else body.split(b"\0")
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size and not self.ended:
+            piece = os.read(self.fd, min(size - len(data), _CHUNK))
+            self.ended = not piece
+            data += piece
+        return bytes(data)
 
     def _whole(self) -> list[list[bytes]]:
         messages = []
