@@ -6,7 +6,9 @@ import math
 import select
 from collections.abc import Callable
 
-Action = Callable[[], None]
+Action = Callable[[], object]
+
+_LONGEST = 3600.0  # seconds: poll takes no more than 2 ** 31 ms, and a loop comes round anyway
 
 
 class Poller:
@@ -28,7 +30,7 @@ class Poller:
 
     def turn(self, seconds: float) -> bool:
         """Wait once, at most so long (0 and less: not at all); whether anything happened."""
-        patience = None if seconds == math.inf else max(0, math.ceil(seconds * 1000))
+        patience = max(0, math.ceil(min(seconds, _LONGEST) * 1000))
         ready = self._poll.poll(patience)
         for fd, _ in ready:
             action = self._actions.get(fd)
