@@ -56,9 +56,12 @@ class ProcTree:
         self.send(signal.SIGKILL)
 
     def _scan(self) -> list[Stat]:
+        stats = tuple(_stats())
+        leader = next((stat for stat in stats if stat.pid == self._pid), None)
+        group_is_ours = leader is None or self._is_ours(leader)
         # Nobody in the tree is older than the command, so that few environments have to be read.
-        young = {stat.pid: stat for stat in _stats() if stat.alive and stat.start >= self._start}
-        found = {stat.pid for stat in young.values() if self._belongs(stat)}
+        young = {stat.pid: stat for stat in stats if stat.alive and stat.start >= self._start}
+        found = {stat.pid for stat in young.values() if self._belongs(stat, group_is_ours)}
         more = found
         while more:
             more = {stat.pid for stat in young.values() if stat.parent in more} - found
@@ -67,12 +70,14 @@ class ProcTree:
         self._known.update((stat.pid, stat.start) for stat in members)
         return members
 
-    def _belongs(self, stat: Stat) -> bool:
+    def _belongs(self, stat: Stat, group_is_ours: bool) -> bool:
         if stat.pid == self._pid:
             return self._is_ours(stat)
-        if self._known.get(stat.pid) == stat.start or stat.group == self._pid:
+        # No pid is given again while a group has that number: where its leader, if only as a
+        # zombie, is a later process than ours, our group has ended and this is that one's.
+        if stat.group == self._pid and group_is_ours:
             return True
-        return self._is_marked(stat.pid)
+        return self._known.get(stat.pid) == stat.start or self._is_marked(stat.pid)
 
     def _is_ours(self, stat: Stat) -> bool:
         return stat.start == self._start
