@@ -11,17 +11,19 @@ has died by one, it is over when nothing of the tree is alive, or the ladder is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from jobrun import tree_proc
-from jobrun.ended import EXITED, INTERRUPTED, NOT_STARTED, TIMED_OUT, UNKNOWN_PID, Ended
-from jobrun.ladder import Ladder
+from jobrun.ended import EXITED, INTERRUPTED, NOT_STARTED, UNKNOWN_PID, Ended
 from jobrun.poller import Poller
 from jobrun.pump import Pump
 from jobrun.signals import STOPPING, Signals, put_back
+from jobrun.stopping import NEVER, Stopping
 
 if TYPE_CHECKING:
     from jobrun.output import Output
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 LINGER = 1.0  # seconds to go on reading after the end
 _SAVE_EVERY = 0.2  # seconds, while there is never a pause
-_NEVER = float("inf")
+_OVERDUE = 0.2  # seconds from the command's end to its guardian's report of it
 
 
 class Vigil:
@@ -44,8 +46,9 @@ class Vigil:
         self._child = child
         self._signals = signals
         self._output = output
-        self._deadline = _NEVER if timeout is None else child.went + timeout
-        self._ladder = Ladder(child.tree, kill_after)
+        deadline = NEVER if timeout is None else child.went + timeout
+        self._stopping = Stopping(child.tree, kill_after, deadline)
+        self._ladder = self._stopping.ladder
         self._poller = Poller()
         self._pumps = [
             Pump(self._poller, fd, stream)
@@ -55,7 +58,8 @@ class Vigil:
         self._stopped_by: int | None = None  # SIGTTIN or SIGTTOU
         self._status_known = False
         self._guardian_gone = False
-        self._stop_reading_at = _NEVER
+        self._rouse_at = NEVER
+        self._stop_reading_at = NEVER
         self._hurry = False  # what our readers have not taken by now is dropped
         self._save_at = 0.0
 
@@ -64,10 +68,13 @@ class Vigil:
         self._poller.when_readable(self._signals.fd, self._hear_signals)
         self._poller.when_readable(self._child.report.fd, self._hear_guardian)
         self._hear_signals()  # one may have come before we were listening
+        end = self._watch_for_the_end()
         try:
             while not self._is_over():
                 self._turn()
         finally:
+            if end >= 0:
+                os.close(end)
             for number, old in job_control.items():
                 put_back(number, old)
         return self._verdict()
@@ -85,19 +92,19 @@ class Vigil:
         self._watch_clock(now)
 
     def _due(self) -> float:
-        return min(self._deadline, self._ladder.due, self._stop_reading_at)
+        return min(self._stopping.due, self._rouse_at, self._stop_reading_at)
 
     def _watch_clock(self, now: float) -> None:
-        if now >= self._deadline:
-            self._deadline = _NEVER
-            if self._status_known:
-                self._hurry_up()
-            else:
-                self._stop(TIMED_OUT, signal.SIGTERM)
-        if now >= self._ladder.due:
-            self._ladder.step(now)
-            if self._ladder.over:
-                self._stop_reading_at = now + LINGER
+        if now >= self._stopping.deadline and self._status_known:
+            self._stopping.deadline = NEVER
+            self._hurry_up()
+        was_over = self._ladder.over
+        self._stopping.watch_clock(now)
+        if self._ladder.over and not was_over:
+            self._stop_reading_at = now + LINGER
+            self._rouse_at = now
+        if now >= self._rouse_at:
+            self._rouse_guardian(now)
         if now >= self._stop_reading_at:
             self._stop_reading()
             self._hurry = self._ladder.begun
@@ -114,7 +121,7 @@ class Vigil:
         self._hurry = True
 
     def _stop_reading(self) -> None:
-        self._stop_reading_at = _NEVER
+        self._stop_reading_at = NEVER
         for pump in self._pumps:
             if pump.held_open() and not self._ladder.begun:
                 self._ended = self._ended._replace(left_open=self._holder(pump.fd))
@@ -142,7 +149,28 @@ class Vigil:
             self._poller.forget(self._child.report.fd)
             self._guardian_gone = True
             if not self._status_known:
-                self._stop(INTERRUPTED, signal.SIGTERM)
+                self._stopping.stop(INTERRUPTED, signal.SIGTERM, time.monotonic())
+
+    def _watch_for_the_end(self) -> int:
+        """Hear of it from the kernel too, where that can be done: on Linux, without a seccomp."""
+        end = -1
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                end = os.pidfd_open(self._child.pid)
+                self._poller.when_readable(end, lambda: self._has_ended(end))
+        return end
+
+    def _has_ended(self, end: int) -> None:
+        self._poller.forget(end)
+        self._rouse_at = time.monotonic() + _OVERDUE
+
+    def _rouse_guardian(self, now: float) -> None:
+        """It would have reported the end, had not somebody stopped it."""
+        self._rouse_at = NEVER
+        if not (self._status_known or self._guardian_gone):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.guardian_pid, signal.SIGCONT)
+            self._rouse_at = now + _OVERDUE
 
     def _command_ended(self, what: bytes, number: int) -> None:
         self._status_known = True
@@ -164,7 +192,7 @@ class Vigil:
                 self._suspend()
         elif number in (signal.SIGTTIN, signal.SIGTTOU):
             self._stopped_by = number
-            self._stop(EXITED, signal.SIGTERM)
+            self._stopping.stop(EXITED, signal.SIGTERM, time.monotonic())
 
     def _hear_signals(self) -> None:
         for number in self._signals.take():
@@ -180,10 +208,8 @@ class Vigil:
     def _asked_to_stop(self, number: int) -> None:
         if self._status_known and not self._ladder.begun:
             self._hurry_up()
-        elif self._signals.times > 1:
-            self._ladder.kill(time.monotonic())
         else:
-            self._stop(INTERRUPTED, number)
+            self._stopping.signalled(number, self._signals.times, time.monotonic())
 
     def _suspend(self) -> None:
         """Stop the tree, then ourselves; from the next line on we have been continued."""
@@ -193,15 +219,10 @@ class Vigil:
         self._child.terminal.lend(self._child.pid)
         self._child.tree.send(signal.SIGCONT)
 
-    def _stop(self, cause: str, number: int) -> None:
-        if not self._ladder.begun:
-            self._ended = self._ended._replace(cause=cause, our_signal=int(number))
-        self._ladder.ask(number, time.monotonic())
-
     # -- the end ---------------------------------------------------------------------------------
 
     def _verdict(self) -> Ended:
-        ended = self._ended._replace(survivors=self._ladder.survivors)
+        ended = self._stopping.told(self._ended)
         if not self._status_known:
             ended = ended._replace(took=self._elapsed())
         if ended.error is not None:

@@ -33,8 +33,8 @@ GROUPS = (
     ("lock", "lock lock_file", "words places"),
     (
         "process",
-        "wire ended ladder signals terminal tree_group tree_proc tree guardian poller pump vigil"
-        " process_posix command_line job_object process_windows process",
+        "wire ended ladder stopping signals terminal tree_group tree_proc tree guardian poller pump"
+        " vigil process_posix command_line job_object process_windows process",
         "words",
     ),
     ("output", "kept retention output printed", "words places"),
