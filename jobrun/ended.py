@@ -12,7 +12,7 @@ NOT_STARTED = "not-started"  # `error` says why
 # Where a start failed, the second half of `Ended.error`.
 AT_CWD = "cwd"  # no such directory, or not ours to enter
 AT_EXEC = "exec"  # the program: not found, not executable, no interpreter, too long a line
-AT_GUARDIAN = "guardian"  # its guardian was killed first, so it did not start at all
+AT_GUARDIAN = "guardian"  # its guardian was killed first, or had no descriptors left for it
 
 UNKNOWN_PID = 0  # somebody holds the pipe, but not where we can see it
 
@@ -27,3 +27,4 @@ class Ended(NamedTuple):
     left_open: int | None = None  # pid that still holds the output, after a good end
     survivors: tuple[int, ...] = ()  # pids alive after KILL, or not ours to signal
     wants_terminal: bool = False  # it was stopped for reading or writing a terminal it hasn't got
+    detail: str | None = None  # of `error`, where the errno does not say it all

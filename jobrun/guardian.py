@@ -70,15 +70,15 @@ def close(*fds: int) -> None:
         os.close(fd)
 
 
-def guard(wires: Wires, lock_fd: int | None, stdin: str) -> NoReturn:
-    """The life of the guardian, in a fresh fork with CAUGHT blocked."""
+def guard(wires: Wires, lock_fd: int | None, stdin: str, mask: set[int]) -> NoReturn:
+    """The life of the guardian, in a fresh fork with CAUGHT blocked; `mask` was so before."""
     try:
         close(wires.go.writer, wires.orders.writer, wires.report.reader)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, no status could be had
         pid = os.fork()
         if pid == 0:
-            be_command(wires, stdin)
+            be_command(wires, stdin, mask)
         os.setpgid(pid, pid)  # as it does itself: whoever is first
         _withdraw(wires, lock_fd)
         _tell(wires, b"pid", pid)
@@ -211,37 +211,44 @@ def _collected(pid: int, status: int) -> tuple[bytes, int] | None:
     return b"exited", os.WEXITSTATUS(status)
 
 
-def be_command(wires: Wires, stdin: str) -> NoReturn:
+def be_command(wires: Wires, stdin: str, mask: set[int]) -> NoReturn:
     """The life of the command until exec, in a fork of the guardian."""
     try:
         guardian = os.getppid()
         os.setpgid(0, 0)
-        _plain_signals()
-        close(wires.orders.reader)
-        _standard_streams(wires, stdin)
+        failure = _prepare(wires, stdin, mask)
         message = wire.Receiver(wires.go.reader).one()
         if message is not None:
-            stage, number = _become(message, guardian)
+            stage, number = failure or _become(message, guardian)
             _tell(wires, b"failed", stage.encode(), number)
+    except Exception as error:  # or our end would be taken for the command's answer
+        _tell(wires, b"failed", AT_GUARDIAN.encode(), getattr(error, "errno", None) or 0)
     finally:
         os._exit(_UNRUN)
 
 
-def _plain_signals() -> None:
+def _prepare(wires: Wires, stdin: str, mask: set[int]) -> tuple[str, int] | None:
+    """Signals and streams; where that can't be done, the stage and the errno."""
+    _plain_signals(mask)
+    try:
+        os.close(wires.orders.reader)
+        if stdin == "null":
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(wires.out.writer, 1)
+        os.dup2(wires.err.writer, 2)
+    except OSError as error:  # no descriptors left, no /dev/null
+        return AT_GUARDIAN, error.errno or 0
+    return None
+
+
+def _plain_signals(mask: set[int]) -> None:
     """As they were when we were started; handlers are ours, ignoring was the caller's."""
     for number in CAUGHT:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     for number in IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _standard_streams(wires: Wires, stdin: str) -> None:
-    if stdin == "null":
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(wires.out.writer, 1)
-    os.dup2(wires.err.writer, 2)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _become(message: list[bytes], guardian: int) -> tuple[str, int]:

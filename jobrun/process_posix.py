@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import signal
 import time
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from jobrun import guardian, streams, tree, wire
 from jobrun.ended import Ended
+from jobrun.ladder import PATIENCE
+from jobrun.poller import Poller
 from jobrun.terminal import Terminal
 from jobrun.vigil import Vigil
 
@@ -25,16 +29,16 @@ def start(lock_fd: int | None, stdin: str = "null") -> Child:
     """
     streams.fill()
     wires = guardian.open_wires()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.CAUGHT)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.CAUGHT)
     try:
         pid = os.fork()
         if pid == 0:
-            guardian.guard(wires, lock_fd, stdin)
+            guardian.guard(wires, lock_fd, stdin, mask)
     except OSError:
         guardian.close(*(fd for pipe in wires for fd in pipe))
         raise
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return Child(pid, wires, Terminal(stdin))
 
 
@@ -58,22 +62,19 @@ class Child:
         self.birth = tree.birth(self.pid)
 
     def _first_report(self) -> int:
-        what, *rest = self.report.one() or [b"failed", b"", b"0"]
+        what, *rest = self.report.one() or [b"gone"]
         if what == b"pid":
             return int(rest[0])
         self._dismiss()
-        raise OSError(int(rest[1]), f"can't start a process: {os.strerror(int(rest[1]))}")
+        if what == b"failed":
+            raise OSError(int(rest[1]), os.strerror(int(rest[1])))
+        raise OSError(errno.ECHILD, "its guardian was killed before the command was there")
 
     def go(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
-        """Let it run; looked up on the PATH in `env`, from `cwd`."""
-        self.went = time.monotonic()
-        self.terminal.lend(self.pid)
-        message = wire.frame(
+        """What it is to run, looked up on the PATH in `env`, from `cwd`; `wait` lets it."""
+        self._message = wire.frame(
             os.fsencode(cwd or ""), b"%d" % len(argv), *map(os.fsencode, argv), *_pairs(env)
         )
-        wire.send(self._go, message)
-        os.close(self._go)
-        self._go = -1
 
     def cancel(self) -> None:
         """It ends without having run."""
@@ -89,28 +90,59 @@ class Child:
     ) -> Ended:
         """Until it has ended, and its tree too where we sent a signal.
 
-        `timeout`: seconds from `go`. `kill_after`: seconds between TERM and KILL, for us and for
+        `timeout`: seconds, from now. `kill_after`: seconds between TERM and KILL, for us and for
         the guardian without us. `marker`: variables that no other command's environment has so.
         """
-        # The guardian knows the command's group from the start, and from here on all of the tree.
-        self._order(b"tree", b"%f" % kill_after, *_pairs(marker))
-        self.tree = tree.tree_of(self.pid, marker, (self.guardian_pid,))
         try:
-            return Vigil(self, signals, timeout, kill_after, output).keep()
+            self._let_go(kill_after, marker)
+            ended = Vigil(self, signals, timeout, kill_after, output).keep()
+        except BaseException:
+            self._leave_to_guardian(signals, kill_after)
+            raise
         finally:
             self.terminal.take_back()
-            self._dismiss()
+        self._dismiss()
+        return ended
+
+    def _let_go(self, kill_after: float, marker: tree.Marker) -> None:
+        # The guardian knows the command's group from the start, and all of the tree before there
+        # is one: what has left the group must not outlive us, whenever we are killed.
+        self._order(b"tree", b"%f" % kill_after, *_pairs(marker))
+        self.tree = tree.tree_of(self.pid, marker, (self.guardian_pid,))
+        self.went = time.monotonic()
+        self.terminal.lend(self.pid)
+        wire.send(self._go, self._message)
+        self._close_go()
 
     def _order(self, *items: bytes) -> None:
         wire.send(self._orders, wire.frame(*items))
 
-    def _dismiss(self) -> None:
-        """The guardian is gone after this, and with it its hold on the lock."""
+    def _close_go(self) -> None:
         if self._go >= 0:
             os.close(self._go)
+            self._go = -1
+
+    def _dismiss(self) -> None:
+        """The guardian is gone after this, and with it its hold on the lock."""
+        self._close_go()
         self._order(b"done")
         guardian.close(self._orders, self.report.fd, *self.sources)
         _collect(self.guardian_pid)
+
+    def _leave_to_guardian(self, signals: Signals, kill_after: float) -> None:
+        """It ends the tree as if we were dead; whoever asks us to stop does not wait for that."""
+        self._close_go()
+        guardian.close(self._orders, *self.sources)
+        _continue(self.guardian_pid)
+        poller = Poller()
+        poller.when_readable(self.report.fd, self.report.take)
+        poller.when_readable(signals.fd, signals.take)
+        asked, deadline = signals.times, time.monotonic() + kill_after + 2 * PATIENCE
+        while not self.report.ended and signals.times == asked and time.monotonic() < deadline:
+            poller.turn(deadline - time.monotonic())
+        if self.report.ended:
+            _collect(self.guardian_pid)
+        os.close(self.report.fd)
 
 
 def _pairs(variables: Mapping[str, str]) -> list[bytes]:
@@ -119,8 +151,11 @@ def _pairs(variables: Mapping[str, str]) -> list[bytes]:
 
 
 def _collect(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGCONT)  # somebody may have stopped it, and we would wait for ever
+    _continue(pid)  # somebody may have stopped it, and we would wait for ever
+    with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored; pid 1 has collected it
         os.waitpid(pid, 0)
-    except (ChildProcessError, ProcessLookupError):
-        pass  # SIGCHLD is ignored, or as pid 1 we have collected it already
+
+
+def _continue(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
