@@ -93,10 +93,11 @@ def chatters(ready: str, said: str) -> None:
     wait_for_ever()
 
 
-def family(ready: str) -> None:
+def family(ready: str, text: str = "") -> None:
     """Children in its group, in a group and in a session of their own; one is deaf."""
     pids = [child(plain), child(plain, group=True), child(plain, session=True), child(deaf)]
     say(ready, os.getpid(), *pids)
+    os.write(1, text.encode())
     wait_for_ever()
 
 

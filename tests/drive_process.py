@@ -9,12 +9,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 
 from jobrun import process
 from jobrun.output import Output
+from tests.mischief import MISCHIEF
 
 
 def main(text: str) -> None:
@@ -23,6 +23,8 @@ def main(text: str) -> None:
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     signals = process.catch()
+    if script["mischief"]:
+        MISCHIEF[script["mischief"]](folder)
     child = process.start(lock, script["stdin"])
     pids = {"wrapper": os.getpid(), "guardian": child.guardian_pid, "command": child.pid}
     say(folder / "started", {**pids, "birth": child.birth})
@@ -38,10 +40,18 @@ def main(text: str) -> None:
     output = Output(script["live"], script["base"])
     ended = child.wait(signals, script["timeout"], script["kill_after"], marker, output)
     output.close()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     more = {"bytes": output.bytes, "problem": output.problem, "dropped": output.dropped}
-    say(folder / "ended", {**ended._asdict(), **more, "peak": peak, "times": signals.times})
+    say(
+        folder / "ended", {**ended._asdict(), **more, "peak": peak_memory(), "times": signals.times}
+    )
     signals.restore()
+
+
+def peak_memory() -> int:
+    """KiB, of this program alone: what getrusage tells is at least what our parent had."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def say(path: Path, what: object) -> None:

@@ -19,6 +19,14 @@ def command(name: str, *arguments: object) -> list[str]:
     return [PYTHON, "-m", "tests.children", name, *map(str, arguments)]
 
 
+def state(pid: int) -> str:
+    """One letter, as ps shows it; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 class Driven:
     """Started by `run` or `start`; whatever is left at the end of the test is killed."""
 
@@ -36,7 +44,7 @@ class Driven:
         given: dict[str, object] = {
             "folder": str(self.folder), "argv": argv, "cwd": None, "stdin": "null", "hold": False,
             "cancel": False, "padding": 0, "timeout": None, "kill_after": 10.0, "live": True,
-            "base": None,
+            "base": None, "mischief": None,
         }  # fmt: skip
         if script.get("hold"):
             os.mkfifo(self.folder / "hold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -15,9 +16,13 @@ import pytest
 from jobrun import tree, tree_proc
 from jobrun.rows import RunRow
 from tests.conftest import is_alive, until
-from tests.driven import Driven, command
+from tests.driven import Driven, command, state
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the guardian is for POSIX")
+if sys.platform == "win32":
+    pytest.skip("the guardian is for POSIX", allow_module_level=True)
+
+import fcntl
+import termios
 
 ROLES = ("wrapper", "guardian", "command")
 
@@ -155,6 +160,18 @@ def test_pid_of_another_program_is_not_ours(driven: Driven) -> None:
     assert not tree.wrapper_alive(run_row(started, birth="no such thing"))
 
 
+def test_group_of_another_program_is_not_ours(driven: Driven) -> None:
+    """Where its leader's number is a later program's, all that is in the group is that one's."""
+    driven.start(*command("family", driven.ready))
+    pids = driven.tree()
+    started = driven.started()
+    nobody = {"JOBRUN_RUN_ID": "nobody's"}
+    assert set(tree.command_alive(run_row(started), nobody)) == set(pids)
+    boot, own, child = str(started["birth"]).split()
+    later = run_row(started, birth=f"{boot} {own} {int(child) + 1}")
+    assert tree.command_alive(later, nobody) == ()
+
+
 def test_zombie_is_not_alive() -> None:
     """Where nobody collects them (pid 1 of many containers) the dead keep their pids."""
     process = subprocess.Popen(["true"])
@@ -179,6 +196,86 @@ def test_name_may_hold_parentheses(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_error_of_ours_ends_the_command(driven: Driven) -> None:
+    """An exception in the middle of a run: the guardian ends the tree before we are gone."""
+    argv = command("family", driven.ready, "hi")
+    driven.start(*argv, mischief="feed_raises", kill_after=0.3)
+    pids = driven.tree()
+    _, err = driven.process.communicate(timeout=20)
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert b"MemoryError: mischief" in err
+    driven.ends_with_nothing_left([driven.started()["guardian"]])
+
+
+def test_killed_as_the_command_begins(driven: Driven) -> None:
+    """The guardian knows what marks the tree before the command runs its first instruction."""
+    driven.start(*command("leaves_daemon", driven.ready), mischief="dies_once_it_is_told")
+    driven.ends_with_nothing_left(driven.tree())
+
+
+def test_guardian_killed_before_it_says_anything(driven: Driven) -> None:
+    """It is told as what it is; there is no errno for it."""
+    driven.start("true", mischief="guardian_dies")
+    _, err = driven.process.communicate(timeout=20)
+    assert b"its guardian was killed before the command was there" in err
+    assert not driven.is_locked()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def unread(pid: int) -> int:
+    """Bytes that lie in the pipes of a process."""
+    total = 0
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        if os.readlink(link).startswith("pipe:"):
+            fd = os.open(link, os.O_RDONLY | os.O_NONBLOCK)
+            total += int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+            os.close(fd)
+    return total
+
+
+def test_command_that_has_ended_before_we_look(driven: Driven) -> None:
+    """The guardian's first two reports arrive together: neither is lost."""
+    driven.start("true", mischief="reads_late", popen={"stdout": None, "stderr": None})
+    wrapper = driven.process.pid
+    until(lambda: state(wrapper) == "T", "the wrapper to be stopped")
+    until(lambda: children_of(wrapper), "the guardian")
+    (guardian,) = children_of(wrapper)
+    until(lambda: children_of(guardian), "the command")
+    (pid,) = children_of(guardian)
+    kill(pid)
+    until(lambda: unread(wrapper) > len("0000000003pid-0000000000"), "both reports")
+    os.kill(wrapper, signal.SIGCONT)
+    ended = driven.end()
+    assert (ended["cause"], ended["signal"]) == ("exited", signal.SIGKILL)
+
+
+def test_error_of_the_guardian_is_no_answer_of_the_command(driven: Driven) -> None:
+    """No descriptors are left for its streams: it was not started, and exited with nothing."""
+    ended = driven.run("true", mischief="no_files_for_the_command")
+    assert (ended["cause"], ended["exit_code"]) == ("not-started", None)
+    assert ended["error"] == [errno.EMFILE, "guardian"]
+
+
+@pytest.mark.parametrize("how", ["signal", "timeout", "end"])
+def test_stopped_guardian_puts_nothing_off(driven: Driven, how: str) -> None:
+    """Somebody sends it SIGSTOP: limit, signal and the command's own end count all the same."""
+    limit = 3.0 if how == "timeout" else None
+    driven.start(*command("answers", driven.ready, 5), timeout=limit)
+    (pid,) = driven.tree()
+    guardian = driven.started()["guardian"]
+    os.kill(guardian, signal.SIGSTOP)
+    until(lambda: state(guardian) == "T", "the guardian to be stopped")
+    if how != "timeout":
+        os.kill(pid if how == "end" else driven.started()["wrapper"], signal.SIGTERM)
+    ended = driven.end()
+    cause = {"signal": "interrupted", "timeout": "timed-out", "end": "exited"}[how]
+    assert (ended["cause"], ended["exit_code"]) == (cause, 5)
+    driven.ends_with_nothing_left([pid, guardian])
 
 
 @pytest.mark.parametrize("options", [["-k", "1", "2"], ["-s", "KILL", "2"]])

@@ -111,6 +111,17 @@ def test_command_has_plain_signals(driven: Driven) -> None:
     assert [line.split()[1] for line in out.splitlines()] == ["0" * 16, "0" * 16]
 
 
+def test_command_has_the_signal_mask_that_we_were_given(driven: Driven) -> None:
+    """What the caller had blocked stays blocked, for us and for the command."""
+
+    def block() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGCHLD))
+
+    ended = driven.run("grep", "^SigBlk", "/proc/self/status", popen={"preexec_fn": block})
+    blocked = 1 << signal.SIGUSR1 - 1 | 1 << signal.SIGCHLD - 1
+    assert ended["stdout"].split()[1] == b"%016x" % blocked
+
+
 def test_what_was_ignored_stays_ignored(driven: Driven) -> None:
     """Under nohup the command goes on when the terminal hangs up, and so do we."""
     driven.start(*command("waits", driven.ready), before=("nohup",))
@@ -157,6 +168,13 @@ def test_same_signal_at_once_is_one_request(driven: Driven) -> None:
     for _ in range(3):
         os.kill(wrapper, signal.SIGTERM)
     assert driven.end()["exit_code"] == 5
+
+
+@pytest.mark.parametrize("days", [24, 26, 366])
+def test_limit_of_many_days(driven: Driven, days: int) -> None:
+    """More milliseconds than poll takes at once."""
+    ended = driven.run("sh", "-c", "exit 3", timeout=days * 86_400.0)
+    assert (ended["cause"], ended["exit_code"]) == ("exited", 3)
 
 
 @pytest.mark.parametrize("kind", ["ignores", "family"])
@@ -244,5 +262,6 @@ def test_started_without_standard_streams(driven: Driven, missing: tuple[int, ..
     )  # fmt: skip
     ended = driven.end()
     assert ended["exit_code"] == 4
+    assert ended["dropped"] == []  # what was never there is not broken
     assert kept.with_suffix(".out").read_bytes() == b"out\n"
     assert kept.with_suffix(".err").read_bytes() == b"err\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import is_alive, until
-from tests.driven import Driven, command
+from tests.driven import Driven, command, state
 
 if sys.platform == "win32":
     pytest.skip("POSIX terminals", allow_module_level=True)
@@ -49,10 +49,6 @@ def on_terminal(driven: Driven) -> dict[str, object]:
         os.dup2(terminal, 0)
 
     return {"preexec_fn": take_terminal}
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_ctrl_c_reaches_the_command_through_us(driven: Driven, keyboard: int) -> None:
