@@ -1,6 +1,6 @@
 """The main job under a real cron, through a kill -9 and an outage, compared to the cent.
 
-    python tests/bench/main_job.py            cron stopped for two minutes; eight minutes in all
+    python tests/bench/main_job.py            cron stopped for two minutes; seven minutes in all
     python tests/bench/main_job.py --short    cron stopped for one; four minutes in all
 
 A shop writes orders all the while. cron calls jobrun each minute for windows of a minute, the
@@ -199,7 +199,7 @@ def run(folder: Path, before: int, stopped: int, windows: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The main job under a real cron.")
-    parser.add_argument("--short", action="store_true", help="four minutes instead of eight")
+    parser.add_argument("--short", action="store_true", help="four minutes instead of seven")
     short = parser.parse_args().short
     reason = reason_not_to()
     if reason:
