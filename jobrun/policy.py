@@ -320,7 +320,10 @@ def _fill(plan: Plan, backlog: Backlog, drawn: _Drawn) -> Plan:
     waits = backlog.grid.next(max(backlog.ready, backlog.mark)) + backlog.job.lag
     if not drawn.units:
         idle = Skip(rows.NO_CLOSED_WINDOW, None, {"next": waits})
-        return plan._replace(skips=(drawn.hurdles or (idle,))[:1], waits=waits)
+        skip = drawn.hurdles[0] if drawn.hurdles else idle
+        retry_at = skip.fields.get("next")
+        sooner = retry_at if isinstance(retry_at, int) else waits
+        return plan._replace(skips=(skip,), waits=min(waits, sooner))
     blocks = backlog.blocks(drawn.reached)
     left, start = windows.count_free(backlog.grid, drawn.reached, backlog.ready, blocks, COUNTED)
     planned = {unit.key for unit in drawn.units}

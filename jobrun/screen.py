@@ -103,7 +103,9 @@ def span_cell(start: int, end: int, now: int) -> Cell:
 
 
 def about(seconds: float) -> str:
-    """A duration at a glance: 0.3s, 12s, 4m10s, 3h07m, 5h, 1d4h."""
+    """A duration at a glance: <0.1s, 0.3s, 12s, 4m10s, 3h07m, 5h, 1d4h."""
+    if 0 < seconds < 0.05:
+        return "<0.1s"
     if seconds < 10:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = int(seconds)

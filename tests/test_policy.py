@@ -301,3 +301,13 @@ def test_whatever_happens_each_window_is_done_once(data: st.DataObject) -> None:
     for row in sorted(model.windows.values(), key=lambda row: row.start or 0):
         assert (row.state, row.start) == ("processed", position)
         position = row.end or 0
+
+
+def test_a_retry_that_is_due_before_the_next_window_is_what_a_plan_waits_for() -> None:
+    """`plan` says when a call will find work, not when the next window closes."""
+    model = called()
+    model.failed(10, next_attempt_at=NOON + 5 * 60)
+    outcome = model.call(HOURLY, NOON + 3 * 60)
+    assert outcome.plan is not None
+    assert outcome.reason == "retry-later"
+    assert outcome.plan.waits == NOON + 5 * 60
