@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from jobrun.vigil import Vigil
 if TYPE_CHECKING:
     from jobrun.output import Output
     from jobrun.signals import Signals
+
+_OVERDUE = 100  # milliseconds after which a report that does not come is looked into
 
 
 def start(lock_fd: int | None, stdin: str = "null") -> Child:
@@ -62,13 +65,29 @@ class Child:
         self.birth = tree.birth(self.pid)
 
     def _first_report(self) -> int:
-        what, *rest = self.report.one() or [b"gone"]
+        message = self.report.one() if self._is_reported() else None
+        what, *rest = message or [b"gone"]
         if what == b"pid":
             return int(rest[0])
         self._dismiss()
         if what == b"failed":
             raise OSError(int(rest[1]), os.strerror(int(rest[1])))
         raise OSError(errno.ECHILD, "its guardian was killed before the command was there")
+
+    def _is_reported(self) -> bool:
+        """False where the guardian was killed first.
+
+        Its end of file would not tell: the blocked command has the pipe too, and waits for us.
+        """
+        poll = select.poll()
+        poll.register(self.report.fd, select.POLLIN)
+        while not poll.poll(_OVERDUE):
+            try:
+                if os.waitpid(self.guardian_pid, os.WNOHANG)[0]:
+                    return False
+            except ChildProcessError:  # SIGCHLD is ignored; pid 1 has collected it
+                return False
+        return True
 
     def go(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
         """What it is to run, looked up on the PATH in `env`, from `cwd`; `wait` lets it."""
