@@ -78,6 +78,8 @@ def _check_file(path: str, found: os.stat_result) -> None:
         from jobrun.sqlite_errors import not_a_database
 
         raise not_a_database(path, f"{found.st_size} bytes")
+    if found.st_nlink > 1:  # its maker was killed before the name that it was made under was gone
+        _sweep(path)
     if not os.access(path, os.R_OK | os.W_OK):
         # Reading alone is no good either: in WAL mode it leaves sidecar files of this user's, which
         # the owner can't write any more.
@@ -95,6 +97,7 @@ def _make(path: str, network: bool) -> bool:
     it, one of several wins, and none meets the switch to WAL of another, which does not wait for
     locks (4 of 360 first openers failed on it).
     """
+    _sweep(path)
     making = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
     try:
         _make_empty(making)
@@ -112,9 +115,41 @@ def _make(path: str, network: bool) -> bool:
             return _make_empty(path)
         return True
     finally:
-        for leftover in (making, making + "-journal", making + "-wal", making + "-shm"):
-            if os.path.lexists(leftover):
-                os.unlink(leftover)
+        _remove(making)
+
+
+def _remove(making: str) -> None:
+    for leftover in (making + "-journal", making + "-wal", making + "-shm", making):
+        try:  # noqa: SIM105 - contextlib would be imported for this alone
+            os.unlink(leftover)
+        except OSError:
+            pass
+
+
+def _sweep(path: str) -> None:
+    """Remove what calls left beside the ledger that were killed while they made it."""
+    folder, name = os.path.split(path)
+    try:
+        entries = os.listdir(folder)
+    except OSError:  # it may be written and not be read
+        return
+    for entry in entries:
+        if entry.startswith(f"{name}.") and entry.endswith(".new"):
+            pid, _, rest = entry[len(name) + 1 :].partition(".")
+            if pid.isdecimal() and len(rest) == len("01234567.new") and _is_dead(int(pid)):
+                _remove(os.path.join(folder, entry))
+
+
+def _is_dead(pid: int) -> bool:
+    if sys.platform == "win32":  # os.kill would end it; what it has open can't be removed there
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _make_empty(path: str) -> bool:
