@@ -16,10 +16,9 @@ class Interruption(Protocol):
     """What may end a wait early (signals.py)."""
 
     received: int | None  # the number of a signal that asks us to stop
-    fd: int  # readable where something has arrived, -1 where nothing can wait for that
 
-    def take(self) -> object:
-        """Empty `fd`."""
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until the next signal."""
 
 
 class Lock(Protocol):

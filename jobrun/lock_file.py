@@ -242,14 +242,11 @@ def _load_primitive() -> Any:
 
 def _interrupted(signals: Interruption | None, seconds: float) -> bool:
     """Wait; True if a signal asks us to stop."""
-    if signals is None or signals.fd < 0:
+    if signals is None:
         time.sleep(seconds)
-    else:
-        from select import select
-
-        select([signals.fd], [], [], seconds)
-        signals.take()
-    return signals is not None and signals.received is not None
+        return False
+    signals.pause(seconds)
+    return signals.received is not None
 
 
 def _unsafe(path: str, reason: str, hint: str) -> UnsafePlace:

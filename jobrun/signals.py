@@ -50,20 +50,24 @@ class Signals:
 
     def take(self) -> list[int]:
         """The numbers that are new, in order; a stopping one is repeated only if meant again."""
-        if sys.platform != "win32":
-            with contextlib.suppress(BlockingIOError):
-                os.read(self.fd, 4096)
+        self._empty()
         news, self._news = self._news, []
         return news
 
     def pause(self, seconds: float) -> None:
-        """Wait so long, or until the next signal."""
+        """Wait so long, or until the next signal, which `take` tells afterwards."""
         if sys.platform == "win32":
             time.sleep(seconds)
             return
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
-        poll.poll(seconds * 1000)
+        if poll.poll(seconds * 1000):
+            self._empty()  # or the next pause would be none
+
+    def _empty(self) -> None:
+        if sys.platform != "win32":
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.fd, 4096)
 
     def restore(self) -> None:
         for number, old in self._old.items():

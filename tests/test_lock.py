@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from jobrun import lock_file
 from jobrun.errors import UnsafePlace
 from jobrun.lock_file import FileLock
+from jobrun.signals import Signals
 from tests.conftest import PYTHON, ROOT
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="owners, links and flock are POSIX")
@@ -26,8 +28,9 @@ HOLD = """
 import os, sys
 from jobrun.lock_file import FileLock
 lock = FileLock(sys.argv[1], sys.argv[2], sys.argv[3])
-print(lock.acquire(), flush=True)
+held = lock.acquire()
 lock.note(f"job={sys.argv[2]} pid={os.getpid()}")
+print(held, flush=True)
 sys.stdin.readline()
 """
 
@@ -191,30 +194,39 @@ def test_waiting_is_bounded(lock: FileLock, holder: subprocess.Popen[str]) -> No
     assert not lock.acquire(wait=0.05)
 
 
-class Signals:
-    """A signal that arrives through a pipe, as signals.py tells it."""
-
-    def __init__(self) -> None:
-        self.fd, self.writer = os.pipe()
-        self.received: int | None = None
-
-    def take(self) -> None:
-        os.read(self.fd, 100)
-        self.received = 15
-
-    def close(self) -> None:
-        os.close(self.fd)
-        os.close(self.writer)
-
-
 @posix
 def test_a_signal_ends_the_wait(lock: FileLock, holder: subprocess.Popen[str]) -> None:
     """At once, however long it was to be."""
-    signals = Signals()
-    os.write(signals.writer, b"x")
-    assert not lock.acquire(wait=1000, signals=signals)
-    assert signals.received == 15
-    signals.close()
+    signals = Signals((signal.SIGTERM,))
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not lock.acquire(wait=1000, signals=signals)
+        assert signals.take() == [signal.SIGTERM]
+    finally:
+        signals.restore()
+
+
+@posix
+def test_a_signal_that_asks_nothing_is_waited_out(
+    lock: FileLock, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pid 1 we hear of every orphan: no hot loop, and the news is kept for who asks next."""
+    tries: list[FileLock] = []
+    first = FileLock._is_free
+
+    def is_free(self: FileLock) -> bool:
+        tries.append(self)
+        return first(self)
+
+    monkeypatch.setattr(FileLock, "_is_free", is_free)
+    signals = Signals((signal.SIGCHLD,))
+    try:
+        os.kill(os.getpid(), signal.SIGCHLD)
+        assert not lock.acquire(wait=0.3, signals=signals)
+        assert len(tries) < 20
+        assert signals.take() == [signal.SIGCHLD]
+    finally:
+        signals.restore()
 
 
 # -- a file that others can play with ------------------------------------------------------------
@@ -359,41 +371,3 @@ def refuse_to_lock(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(lock_file.primitive(), "LOCKER", flock)
-
-
-# -- portalocker ---------------------------------------------------------------------------------
-
-
-def modules_after(code: str) -> set[str]:
-    """What is loaded after some code in a fresh interpreter."""
-    show = f"{code}\nimport sys\nprint(*sys.modules)"
-    found = subprocess.run(
-        [PYTHON, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return set(found.stdout.split())
-
-
-def test_only_the_lock_functions_are_loaded() -> None:
-    """The package around them needs 50 ms in front of every command."""
-    loaded = modules_after("from jobrun import lock_file\nlock_file.primitive()")
-    slow = {"logging", "tempfile", "random", "json", "redis", "importlib.metadata", "asyncio"}
-    assert slow & loaded == set()
-    assert {name for name in loaded if name.startswith("portalocker")} == set()
-
-
-def test_the_whole_package_can_be_loaded_afterwards() -> None:
-    """Nothing of the stand-in is left."""
-    code = (
-        "from jobrun import lock_file\nlock_file.primitive()\nimport portalocker\nportalocker.Lock"
-    )
-    assert "portalocker.utils" in modules_after(code)
-
-
-def test_a_package_that_is_loaded_already_is_used() -> None:
-    """Its classes are then the ones that others catch."""
-    code = """
-import portalocker
-from jobrun import lock_file
-assert lock_file.primitive() is portalocker.portalocker
-"""
-    assert "portalocker.utils" in modules_after(code)
