@@ -14,6 +14,8 @@ import os
 import time
 from collections.abc import Callable
 
+from jobrun.errors import JobrunError
+
 KEPT_RUNS = 100
 KEPT_FAILURES = 1000  # with the others; a job that fails every minute must not fill the disk
 FAILURE_AGE = 30 * 86_400  # seconds; counted from the end of the month that the run is filed in
@@ -26,7 +28,7 @@ Run = tuple[int, str]  # run id, month
 def retain(folder: str, now: int, failed: Callable[[int], bool]) -> None:
     """`folder`: of one job. `now`: an instant. `failed`: whether this run, by its id, is to be kept
     as a failure. Never raises: what can't be removed now is tried by the next call."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, JobrunError):  # of `failed`: the ledger is busy
         oldest_month = time.strftime("%Y-%m", time.gmtime(now - FAILURE_AGE))
         budget = _REMOVED
         for run_id, month in _superfluous(folder, oldest_month, failed):
