@@ -64,7 +64,8 @@ def make_private_folder(path: str) -> None:
 class Keeper:
     """Writes one such file; it appears with the first byte. Never raises: `problem` says why not.
 
-    `feed` only remembers, and not more than the tail is long; `save` brings the file up to date.
+    `feed` only remembers; `save` brings the file up to date, and has to be called where it is
+    `full`. From then on no more is remembered than the tail is long, and a piece.
     """
 
     def __init__(self, path: str, make_folder: MakeFolder = make_private_folder) -> None:
@@ -83,6 +84,11 @@ class Keeper:
     @property
     def unsaved(self) -> bool:
         return bool(self._news)
+
+    @property
+    def full(self) -> bool:
+        """More than the head and the tail is remembered, and the head is in no file yet."""
+        return self._news_size >= HEAD + TAIL
 
     def feed(self, data: bytes) -> None:
         self._total += len(data)

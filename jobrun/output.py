@@ -7,8 +7,22 @@ import os
 import select
 import stat
 import sys
+from typing import Protocol
 
-from jobrun.kept import Keeper, MakeFolder, make_private_folder, write_all
+from jobrun import streams
+from jobrun.kept import Keeper, MakeFolder, make_private_folder
+
+_PATIENCE = 1.0  # seconds, with a reader that is stuck when we are to stop
+
+
+class Asked(Protocol):
+    """What tells that we are to stop (signals.py)."""
+
+    times: int  # how often we were asked
+    fd: int  # readable where something has arrived
+
+    def take(self) -> object:
+        """Empty `fd`."""
 
 
 class Output:
@@ -58,10 +72,14 @@ class Output:
         for stream in self._streams:
             stream.close()
 
-    def show(self) -> None:
-        """What was kept, stdout to stdout and stderr to stderr; after `close`."""
+    def show(self, signals: Asked | None = None) -> None:
+        """What was kept, stdout to stdout and stderr to stderr; after `close`.
+
+        With `signals` it gives up where we are asked to stop while a reader of ours is stuck, and
+        a second after it gets stuck where we have been asked already.
+        """
         for stream in self._streams:
-            stream.show()
+            stream.show(signals)
 
 
 class Stream:
@@ -97,6 +115,8 @@ class Stream:
             self._pass_on(data)
         if self._keeper is not None:
             self._keeper.feed(data)
+            if self._keeper.full:
+                self.save()
 
     def drain(self) -> None:
         """Go on with what was blocked."""
@@ -116,15 +136,21 @@ class Stream:
         if self._sink is not None:
             self._sink.close()
 
-    def show(self) -> None:
-        kept = None if self._keeper is None else self._keeper.read()
+    def show(self, signals: Asked | None) -> None:
+        kept = None
+        with contextlib.suppress(OSError):  # what can't be read is as good as gone
+            kept = None if self._keeper is None else self._keeper.read()
         if kept is not None and not self._missing:
-            with contextlib.suppress(OSError):
-                write_all(self._fd, kept.data)
+            self._sink = Sink(self._fd)
+            self._pass_on(kept.data)
+            self._sink.empty(signals)
+            self._pass_on(b"")
+            self._sink.close()
 
     def _pass_on(self, data: bytes) -> None:
         assert self._sink is not None
-        if not self._sink.write(data):
+        # What was closed when we started is not broken: nobody wanted to have it.
+        if not self._sink.write(data) and not self._missing:
             self.dropped = True
 
 
@@ -139,6 +165,7 @@ class Sink:
     def __init__(self, fd: int, missing: bool = False) -> None:
         self.fd = fd
         self._opened = -1
+        self._wide = False
         self._piece: int | None = None
         self._rest = memoryview(b"")
         self._broken = missing
@@ -157,12 +184,29 @@ class Sink:
                 while self._rest and self._has_room():
                     self._rest = self._rest[os.write(self.fd, self._rest[: self._piece]) :]
             except BlockingIOError:
-                pass
+                self._widen()
             except OSError:
                 self._broken = True
         if self._broken:
             self._rest = memoryview(b"")
         return not self._broken
+
+    def empty(self, signals: Asked | None) -> None:
+        """Write the rest, waiting for the reader."""
+        if sys.platform == "win32":
+            return  # it waits as it writes
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        times, patience = 0, None
+        if signals is not None:
+            poll.register(signals.fd, select.POLLIN)
+            times, patience = signals.times, _PATIENCE * 1000 if signals.times else None
+        while self.waiting and poll.poll(patience):
+            self.write(b"")
+            if signals is not None:
+                signals.take()
+                if signals.times > times:
+                    return
 
     def close(self) -> None:
         if self._opened >= 0:
@@ -177,6 +221,11 @@ class Sink:
             self.fd = self._opened = os.open(f"/proc/self/fd/{fd}", flags)
         except OSError:  # no /proc, a socket, another user's pipe, no reader
             self._piece = select.PIPE_BUF
+
+    def _widen(self) -> None:
+        if self._opened >= 0 and not self._wide:
+            streams.widen(self._opened)
+            self._wide = True
 
     def _has_room(self) -> bool:
         if self._piece is None or sys.platform == "win32":

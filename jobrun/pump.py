@@ -6,12 +6,14 @@ import os
 import select
 from typing import TYPE_CHECKING
 
+from jobrun import streams
 from jobrun.poller import Poller
 
 if TYPE_CHECKING:
     from jobrun.output import Stream
 
 _CHUNK = 131_072
+_BUSY = 65_536  # bytes in one read: as much as a pipe holds that nobody has widened
 _WHOLE_PIPE = 1 << 20
 
 
@@ -22,6 +24,7 @@ class Pump:
         self._poller = poller
         self._stream = stream
         self._finishing = False
+        self._wide = False
         poller.when_readable(fd, self._read)
 
     @property
@@ -44,6 +47,9 @@ class Pump:
         if not data:
             self._stop()
             return
+        if len(data) >= _BUSY and not self._wide:
+            streams.widen(self.fd)
+            self._wide = True
         self._stream.feed(data)
         blocked_on = self._stream.blocked_on
         if blocked_on is not None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LINGER = 1.0  # seconds to go on reading after the end
 _SAVE_EVERY = 0.2  # seconds, while there is never a pause
+_PAUSE = 0.02  # seconds; shorter ones are those of a reader that keeps up with a flood
 _OVERDUE = 0.2  # seconds from the command's end to its guardian's report of it
 
 
@@ -83,7 +84,11 @@ class Vigil:
 
     def _turn(self) -> None:
         unsaved = self._output.unsaved
-        happened = self._poller.turn(0.0 if unsaved else self._due() - time.monotonic())
+        now = time.monotonic()
+        patience = self._due() - now
+        if unsaved:
+            patience = min(patience, 0.0 if now >= self._save_at else _PAUSE)
+        happened = self._poller.turn(patience)
         now = time.monotonic()
         # In every pause, so that what is kept can be read; without pauses a few times a second.
         if unsaved and (not happened or now >= self._save_at):

@@ -40,6 +40,9 @@ def main(text: str) -> None:
     output = Output(script["live"], script["base"])
     ended = child.wait(signals, script["timeout"], script["kill_after"], marker, output)
     output.close()
+    if script["show"]:
+        say(folder / "showing", True)
+        output.show(signals)
     more = {"bytes": output.bytes, "problem": output.problem, "dropped": output.dropped}
     say(
         folder / "ended", {**ended._asdict(), **more, "peak": peak_memory(), "times": signals.times}

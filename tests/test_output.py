@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobrun.kept import HEAD, TAIL, Keeper, read_kept
-from jobrun.retention import retain
+from jobrun.output import Output
 from tests.conftest import until
 from tests.driven import Driven, command
 
 if sys.platform == "win32":
     pytest.skip("POSIX pipes", allow_module_level=True)
 
+import fcntl
 import pty
 import socket
 import tty
@@ -68,6 +68,14 @@ def test_reader_that_has_gone_is_not_the_command_s_business(
     assert base.with_suffix(f".{stream[3:]}").read_bytes() == b"one\ntwo\n"
 
 
+def test_stream_that_cannot_be_written(driven: Driven, base: Path) -> None:
+    """`1<file`: it is open, but not for us."""
+    with open(os.devnull, "rb") as null:
+        ended = driven.run("echo", "hi", base=str(base), popen={"stdout": null})
+    assert (ended["exit_code"], ended["dropped"]) == (0, ["stdout"])
+    assert base.with_suffix(".out").read_bytes() == b"hi\n"
+
+
 def test_full_disk_behind_stdout(driven: Driven) -> None:
     """`> file` on a full disk costs the output, not the command."""
     with open("/dev/full", "wb") as full:
@@ -75,12 +83,25 @@ def test_full_disk_behind_stdout(driven: Driven) -> None:
     assert (ended["exit_code"], ended["dropped"]) == (3, ["stdout"])
 
 
+def full_pipe() -> tuple[int, int]:
+    """As wide as it can be made, with room for nothing."""
+    reader, writer = os.pipe()
+    if sys.platform == "linux":
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 20)
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, bytes(65_536)):
+            pass
+    os.set_blocking(writer, True)
+    return reader, writer
+
+
 def slow_streams() -> dict[str, tuple[int, int]]:
     master, slave = pty.openpty()
     tty.setraw(slave)
     ours, theirs = socket.socketpair()
     return {
-        "pipe": os.pipe(),
+        "pipe": full_pipe(),
         "terminal": (master, slave),
         "socket": (ours.detach(), theirs.detach()),
     }
@@ -95,9 +116,10 @@ def test_reader_that_sleeps_puts_nothing_off(driven: Driven, kind: str, how: str
     driven.start(*command("floods", 50), timeout=limit, popen={"stdout": writer})
     pid = driven.started()["command"]
     if how == "signal":
-        until(lambda: "pipe" in wait_channel(pid), "the command to be blocked")
+        # Not its read of `go`, in which it waits at first.
+        until(lambda: "pipe_write" in wait_channel(pid), "the command to be blocked")
         os.kill(driven.started()["wrapper"], signal.SIGTERM)
-    ended = driven.end(10)
+    ended = driven.end()
     assert ended["cause"] == ("timed-out" if how == "timeout" else "interrupted")
     driven.ends_with_nothing_left([pid])
     os.close(reader)
@@ -131,7 +153,7 @@ def test_shared_stream_stays_blocking(driven: Driven) -> None:
 
 
 def test_long_line_in_little_memory(driven: Driven, base: Path) -> None:
-    """350 MB without a newline: passed on whole, kept in bounds, less than 80 MB of memory."""
+    """350 MB without a newline: passed on whole, kept in bounds, less than 30 MB of memory."""
     code = "head -c 350M /dev/zero | tr '\\0' x"
     driven.start("sh", "-c", code, base=str(base), popen={"stdout": -1})
     assert driven.process.stdout is not None
@@ -140,7 +162,7 @@ def test_long_line_in_little_memory(driven: Driven, base: Path) -> None:
         size += len(block)
     ended = driven.end()
     assert size == ended["bytes"] == 350 << 20
-    assert ended["peak"] < 80_000
+    assert ended["peak"] < 30_000
     kept = read_kept(f"{base}.out")
     assert kept is not None
     assert kept.left_out == (350 << 20) - HEAD - TAIL
@@ -152,6 +174,66 @@ def test_only_kept(driven: Driven, base: Path) -> None:
     assert (ended["stdout"], ended["stderr"]) == (b"", b"")
     assert base.with_suffix(".out").read_bytes() == b"hi\n"
     assert base.with_suffix(".err").read_bytes() == b"ho\n"
+
+
+def test_kept_output_is_shown(driven: Driven, base: Path) -> None:
+    """--output on-failure: afterwards all that was kept comes, more than a pipe holds."""
+    ended = driven.run(*command("floods", 1), live=False, base=str(base), show=True)
+    kept = read_kept(f"{base}.out")
+    assert kept is not None
+    assert ended["stdout"] == kept.data
+    assert len(kept.data) > HEAD + TAIL
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_reader_that_has_gone_is_told_of_what_is_shown(
+    driven: Driven, base: Path, stream: str
+) -> None:
+    """What could not be shown is not passed over in silence either."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    redirect = ">&2" if stream == "stderr" else ""
+    argv = ("sh", "-c", f"echo hi {redirect}")
+    ended = driven.run(*argv, live=False, base=str(base), show=True, popen={stream: writer})
+    os.close(writer)
+    assert ended["dropped"] == [stream]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "terminal", "socket"])
+def test_stuck_reader_does_not_make_us_deaf(driven: Driven, base: Path, kind: str) -> None:
+    """Nobody reads what is shown: TERM ends us all the same."""
+    reader, writer = slow_streams()[kind]
+    argv = command("floods", 1)
+    driven.start(*argv, live=False, base=str(base), show=True, popen={"stdout": writer})
+    wrapper = driven.started()["wrapper"]
+    until((driven.folder / "showing").exists, "the command to end")
+    until(lambda: "poll" in wait_channel(wrapper), "the reader to be waited for")
+    os.kill(wrapper, signal.SIGTERM)
+    assert driven.end()["exit_code"] == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def test_stuck_reader_after_a_signal(driven: Driven, base: Path) -> None:
+    """We were asked to stop before there was anything to show: it gets a second, no more."""
+    reader, writer = full_pipe()
+    argv = command("chatters", driven.ready, driven.folder / "said")
+    driven.start(*argv, live=False, base=str(base), show=True, popen={"stdout": writer})
+    driven.tree()
+    os.kill(driven.started()["wrapper"], signal.SIGTERM)
+    assert driven.end()["cause"] == "interrupted"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_what_was_kept_and_is_gone_is_not_shown(base: Path) -> None:
+    """Somebody has tidied up, or the disk is broken: that is no error of the run."""
+    output = Output(False, str(base))
+    output.out.feed(b"hi")
+    output.close()
+    base.with_suffix(".out").unlink()
+    base.with_suffix(".out").mkdir()
+    output.show()
 
 
 def test_what_cannot_be_kept_is_passed_on(driven: Driven) -> None:
@@ -189,7 +271,7 @@ def test_files_are_private(driven: Driven, base: Path) -> None:
 
 @pytest.mark.parametrize("piece", [1, 1000, 65_536, 131_072, 300_000, 2_000_000])
 @pytest.mark.parametrize("size", [HEAD, SHORT_OF_A_CUT, SHORT_OF_A_CUT + 1, 3_000_000])
-@pytest.mark.parametrize("saved", ["each time", "at the end"])
+@pytest.mark.parametrize("saved", ["each time", "when full", "at the end"])
 def test_head_and_tail(tmp_path: Path, size: int, piece: int, saved: str) -> None:
     """In whatever pieces it comes, and however often it is saved, the file is the same."""
     if piece == 1 and (size > HEAD or saved == "each time"):
@@ -199,7 +281,7 @@ def test_head_and_tail(tmp_path: Path, size: int, piece: int, saved: str) -> Non
     keeper = Keeper(str(tmp_path / "kept"))
     for start in range(0, size, piece):
         keeper.feed(data[start : start + piece])
-        if saved == "each time":
+        if saved == "each time" or (saved == "when full" and keeper.full):
             keeper.save()
     keeper.close()
     kept = read_kept(str(tmp_path / "kept"))
@@ -262,78 +344,3 @@ def test_full_disk_costs_what_is_kept_only(driven: Driven, tmp_path: Path) -> No
         subprocess.run(["umount", disk], check=True)
     assert (ended["exit_code"], len(ended["stdout"])) == (0, 2 << 20)
     assert "No space left" in ended["problem"]
-
-
-# -- removing --------------------------------------------------------------------------------------
-
-NOW = 1_788_500_000  # 2026-09-04
-
-
-def run_files(folder: Path, month: str, *run_ids: int) -> None:
-    (folder / month).mkdir(parents=True, exist_ok=True)
-    for run_id in run_ids:
-        for suffix in (".out", ".err"):
-            (folder / month / f"{run_id}{suffix}").touch()
-
-
-def runs_left(folder: Path) -> list[int]:
-    return sorted({int(path.stem) for path in folder.rglob("*.out")})
-
-
-def no_failure(run_id: int) -> bool:
-    return False
-
-
-def test_last_hundred_runs_stay(tmp_path: Path) -> None:
-    """Called after each run, it removes the one that is the hundred-and-first by then."""
-    for run_id in range(1, 131):
-        run_files(tmp_path, "2026-09", run_id)
-        retain(str(tmp_path), NOW, no_failure)
-        assert runs_left(tmp_path) == list(range(max(1, run_id - 99), run_id + 1))
-
-
-def test_failures_stay_for_thirty_days(tmp_path: Path) -> None:
-    """A failure among many successes is still there, until its month is old enough."""
-    run_files(tmp_path, "2026-07", *range(1, 11))
-    run_files(tmp_path, "2026-08", *range(11, 60))
-    run_files(tmp_path, "2026-09", *range(60, 160))
-    for _ in range(60):
-        retain(str(tmp_path), NOW, lambda run_id: run_id % 10 == 0)
-    assert [run for run in runs_left(tmp_path) if run < 60] == [20, 30, 40, 50]
-
-
-def test_rare_job_keeps_its_hundred_for_years(tmp_path: Path) -> None:
-    """Age alone removes nothing of the last hundred runs."""
-    for number in range(100):
-        run_files(tmp_path, f"{2018 + number // 12}-{number % 12 + 1:02}", number)
-    retain(str(tmp_path), NOW, no_failure)
-    assert len(runs_left(tmp_path)) == 100
-
-
-def test_emptied_months_go_and_strangers_stay(tmp_path: Path) -> None:
-    """A folder that became empty is removed; a file that is not ours is not touched."""
-    (tmp_path / "2020-01").mkdir()
-    (tmp_path / "notes").mkdir()
-    run_files(tmp_path, "2026-09", *range(1, 140))
-    (tmp_path / "2026-09" / "read me").touch()
-    retain(str(tmp_path), NOW, no_failure)
-    assert sorted(os.listdir(tmp_path)) == ["2026-09", "notes"]
-    assert (tmp_path / "2026-09" / "read me").exists()
-
-
-def test_no_folder_is_no_error(tmp_path: Path) -> None:
-    """A job that has never printed anything."""
-    retain(str(tmp_path / "nowhere"), NOW, no_failure)
-
-
-def test_job_that_always_fails_is_bounded_and_cheap(tmp_path: Path) -> None:
-    """A failure every minute: at most a thousand are kept, each call within a few milliseconds."""
-    run_files(tmp_path, "2026-09", *range(1, 1100))
-    took = []
-    for _ in range(5):
-        began = time.perf_counter()
-        retain(str(tmp_path), NOW, lambda run_id: True)
-        took.append(time.perf_counter() - began)
-    assert len(runs_left(tmp_path)) == 1000
-    assert min(took) < 0.02
-    shutil.rmtree(tmp_path)
