@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobrun import command, placeholders, places, policy, process, rows
 from jobrun.errors import EXIT_NOT_RECORDED, JobrunError, LedgerError, NotRecorded, Refused
@@ -18,6 +18,7 @@ from jobrun.key_file import Stamp, stamp
 from jobrun.output import Output
 from jobrun.report import Report
 from jobrun.rows import Claim, Claimed, Finished, JobRow, Opening, Result
+from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.call import Situation

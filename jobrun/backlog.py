@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import merge
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobrun import rows, windows
 from jobrun.instants import iso
 from jobrun.plans import Note, note
 from jobrun.rows import Block, Gap, Stored, WindowRow
+from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job

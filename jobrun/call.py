@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobrun.job import Job
 from jobrun.lines import Lines
 from jobrun.rows import Caller
+from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.ledger import Ledger

@@ -9,13 +9,14 @@ import errno
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobrun import places, rows
 from jobrun.ended import AT_CWD, AT_EXEC, INTERRUPTED, NOT_STARTED, TIMED_OUT
 from jobrun.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_SIGNAL, EXIT_TIMED_OUT
 from jobrun.instants import iso, iso_z
 from jobrun.rows import Claimed
+from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job

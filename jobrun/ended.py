@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from jobrun.value import NamedTuple
 
 EXITED = "exited"  # by itself, whatever it answered
 TIMED_OUT = "timed-out"  # the limit passed; true whatever the command answered to our signal

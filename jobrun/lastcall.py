@@ -6,12 +6,13 @@ A row of an older or newer program may lack any of it: what is missing is empty,
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
 from jobrun.options import BY_NAME
 from jobrun.rows import Caller
+from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from jobrun.rows import Opening
+from jobrun.value import NamedTuple
 
 COUNTED = 10_000  # of cron's windows so many are counted, then it is "10000+"
 

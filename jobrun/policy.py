@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobrun import asked, consent, options, rows, windows
 from jobrun.asked import plan_skip, plan_watermark
@@ -17,6 +17,7 @@ from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_o
 from jobrun.instants import HOUR, iso
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
 from jobrun.rows import Block, JobRow, Opening, Stored, WindowRow
+from jobrun.value import NamedTuple
 from jobrun.windows import Window
 
 if TYPE_CHECKING:

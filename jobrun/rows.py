@@ -6,7 +6,8 @@ Instants are whole seconds since 1970-01-01T00:00Z. A window is half-open, [star
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+
+from jobrun.value import NamedTuple
 
 # The states of a window. No row and no gap means pending.
 RUNNING = "running"

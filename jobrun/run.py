@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobrun import (
     key_file,
@@ -32,6 +32,7 @@ from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.policy import Plan, Unit
 from jobrun.rows import JobRow, Opening, RunRow, Stored
+from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.call import Call

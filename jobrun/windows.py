@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from jobrun.errors import UsageError
 from jobrun.instants import DAY, from_iso, iso, iso_z
 from jobrun.rows import Block
+from jobrun.value import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jobrun"
 # a module imports those that stand before it. A new module wants a place here; a new word in the
 # last column wants a reason.
 GROUPS = (
-    ("words", "errors instants rows streams", ""),
+    ("words", "errors instants value rows streams", ""),
     ("time", "walls expression windows schedule", "words"),
     ("options", "options placeholders job lastcall", "words time"),
     ("planning", "plans backlog consent asked policy", "words time options"),
