@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jobrun.errors import JobrunError
+
 HEAD = 262_144
 TAIL = 262_144
 _MARK = b"\n[jobrun: %d bytes left out]\n"
@@ -78,6 +80,7 @@ class Keeper:
         self._tail_at = HEAD  # where the tail begins in the file
         self._news: list[bytes] = []
         self._news_size = 0
+        self._closed = False
         self._skipped = False  # some news was too old to matter before it was saved
         _remove(path)  # of another ledger that counted its runs from 1
 
@@ -92,7 +95,7 @@ class Keeper:
 
     def feed(self, data: bytes) -> None:
         self._total += len(data)
-        if self.problem is None:
+        if self.problem is None and not self._closed:
             self._news.append(data)
             self._news_size += len(data)
             # Not before the head is in the file: it is what would be skipped.
@@ -109,7 +112,9 @@ class Keeper:
         return b"" if self._attempt(self._write, data) else data
 
     def close(self) -> None:
+        """The file is what it is from now on, whoever still feeds us."""
         self.save()
+        self._closed = True
         if self._fd >= 0:
             if self._size > self._tail_at + TAIL:
                 self._attempt(self._shorten, b"")
@@ -125,6 +130,8 @@ class Keeper:
                 write(data)
             except OSError as error:
                 self.problem = f"{self._path}: {error.strerror or error}"
+            except JobrunError as error:  # of the folder's maker
+                self.problem = error.message
         return self.problem is None
 
     def _write(self, data: bytes) -> None:

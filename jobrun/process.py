@@ -1,8 +1,8 @@
 """Run a command to its end: start it blocked, let it go, wait for it, or stop all of it.
 
     child = start(lock_fd, stdin)      it exists, has a pid, and waits
-    child.go(argv, env, cwd, ...)      or child.cancel(): it never runs
-    ended = child.wait(signals, timeout, output)
+    child.go(argv, env, cwd)           what it is to run; or child.cancel(): it never runs
+    ended = child.wait(signals, ...)   let it, until it has ended
 
 The mechanism only; what counts as failure is the caller's business. Each platform has a sibling:
 process_posix.py (guardian.py, vigil.py) and process_windows.py.

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import _thread
 import _winapi
-import contextlib
 import ctypes
 import errno
 import msvcrt
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import wintypes
 from typing import TYPE_CHECKING
 
@@ -28,18 +27,9 @@ from jobrun.command_line import (
     environment_block,
     find_program,
 )
-from jobrun.ended import (
-    AT_CWD,
-    AT_EXEC,
-    EXITED,
-    INTERRUPTED,
-    NOT_STARTED,
-    TIMED_OUT,
-    UNKNOWN_PID,
-    Ended,
-)
-from jobrun.ladder import Ladder
+from jobrun.ended import AT_CWD, AT_EXEC, EXITED, NOT_STARTED, UNKNOWN_PID, Ended
 from jobrun.signals import STOPPING
+from jobrun.stopping import NEVER, Stopping
 
 if sys.platform == "win32":  # for the type checker, which finds nothing in it elsewhere
     from jobrun.job_object import JobObject
@@ -55,7 +45,6 @@ LINGER = 1.0  # seconds to go on reading after the end
 _LOOK_EVERY = 0.1  # seconds: Ctrl-Break interrupts no wait
 _CHUNK = 65_536
 _SAVE_EVERY = 0.2
-_NEVER = float("inf")
 _SUSPENDED, _NEW_GROUP, _NO_WINDOW = 0x4, 0x200, 0x0800_0000
 _QUERY_AND_WAIT = 0x1000 | 0x0010_0000
 _GONE_FOLDERS = (267, 3)  # ERROR_DIRECTORY, ERROR_PATH_NOT_FOUND
@@ -87,28 +76,31 @@ class Child:
         self._job = JobObject()
         self._process = 0
         self._error: tuple[int, str] | None = None
+        self._detail: str | None = None
         self._readers: list[int] = []
 
     def go(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
         """Start it; where that fails, `wait` tells why."""
         self.went = time.monotonic()
-        pipes = [os.pipe(), os.pipe()]
-        self._readers = [reader for reader, _ in pipes]
-        writers = [writer for _, writer in pipes]
-        null = os.open(os.devnull, os.O_RDONLY)
+        theirs: list[int] = []
         try:
-            self._create(argv, dict(env), cwd, self._startup(null, writers))
-        except NotFaithful:
-            self._error = (errno.EINVAL, AT_EXEC)
+            for _ in range(2):
+                reader, writer = os.pipe()
+                self._readers.append(reader)
+                theirs.append(writer)
+            theirs.append(os.open(os.devnull, os.O_RDONLY))
+            self._create(argv, dict(env), cwd, self._startup(*theirs))
+        except NotFaithful as error:
+            self._error, self._detail = (errno.EINVAL, AT_EXEC), str(error)
         except OSError as error:
             at_cwd = getattr(error, "winerror", 0) in _GONE_FOLDERS
             self._error = (error.errno or errno.EINVAL, AT_CWD if at_cwd else AT_EXEC)
         finally:
-            for fd in (null, *writers):
+            for fd in theirs:
                 os.close(fd)
 
-    def _startup(self, null: int, writers: list[int]) -> _StartupInfo:
-        handles = [_inheritable(msvcrt.get_osfhandle(fd)) for fd in writers]
+    def _startup(self, out: int, err: int, null: int) -> _StartupInfo:
+        handles = [_inheritable(msvcrt.get_osfhandle(fd)) for fd in (out, err)]
         stdin = _winapi.GetStdHandle(_winapi.STD_INPUT_HANDLE) if self._stdin == "inherit" else 0
         if not stdin:
             stdin = msvcrt.get_osfhandle(null)
@@ -161,25 +153,33 @@ class Child:
         """As process_posix.Child.wait; the job is the tree, no marker is needed."""
         try:
             if self._error is not None:
-                return Ended(NOT_STARTED, error=self._error)
-            pumps = [_Pump(fd, stream) for fd, stream in self._sources(output)]
-            deadline = _NEVER if timeout is None else self.went + timeout
-            ended = _Watch(self._process, Ladder(self._job, kill_after), signals, deadline).keep()
+                return Ended(NOT_STARTED, error=self._error, detail=self._detail)
+            deadline = NEVER if timeout is None else self.went + timeout
+            stopping = Stopping(self._job, kill_after, deadline)
+            pumps = self._pumps(output)
+            ended = _Watch(self._process, stopping, signals).keep()
             ended = ended._replace(took=time.monotonic() - self.went)
             if ended.our_signal is None:
                 self._job.release()
-            left = [pump for pump in pumps if not pump.finish()]
-            if left and ended.our_signal is None:
+
+            def in_a_hurry() -> bool:
+                return signals.received is not None or time.monotonic() >= deadline
+
+            held = [pump for pump in pumps if pump.finish(in_a_hurry)]
+            if held and ended.our_signal is None:
                 ended = ended._replace(left_open=self._job.other_member() or UNKNOWN_PID)
             return ended
         finally:
             self._close()
 
-    def _sources(self, output: Output) -> list[tuple[int, Stream]]:
-        return list(zip(self._readers, (output.out, output.err), strict=True))
+    def _pumps(self, output: Output) -> list[_Pump]:
+        readers, self._readers = self._readers, []
+        return [_Pump(*pair) for pair in zip(readers, (output.out, output.err), strict=True)]
 
     def _close(self) -> None:
         self._job.close()
+        while self._readers:
+            os.close(self._readers.pop())
         if self._process:
             _winapi.CloseHandle(self._process)
             self._process = 0
@@ -188,12 +188,10 @@ class Child:
 class _Watch:
     """Until the process has ended, and all of the job where we ended it."""
 
-    def __init__(self, process: int, ladder: Ladder, signals: Signals, deadline: float) -> None:
+    def __init__(self, process: int, stopping: Stopping, signals: Signals) -> None:
         self._process = process
-        self._ladder = ladder
+        self._stopping = stopping
         self._signals = signals
-        self._deadline = deadline
-        self._ended = Ended(EXITED)
 
     def keep(self) -> Ended:
         while not self._is_over():
@@ -201,16 +199,13 @@ class _Watch:
             now = time.monotonic()
             for number in self._signals.take():
                 if number in STOPPING:
-                    self._asked_to_stop(number)
-            if now >= self._deadline:
-                self._deadline = _NEVER
-                self._stop(TIMED_OUT, 15)
-            if now >= self._ladder.due:
-                self._ladder.step(now)
-        return self._verdict()
+                    self._stopping.signalled(number, self._signals.times, now)
+            self._stopping.watch_clock(now)
+        code = _winapi.GetExitCodeProcess(self._process) if self._has_exited() else None
+        return self._stopping.told(Ended(EXITED, exit_code=code))
 
     def _pause(self) -> None:
-        due = min(self._deadline, self._ladder.due) - time.monotonic()
+        due = self._stopping.due - time.monotonic()
         patience = int(max(0.0, min(due, _LOOK_EVERY)) * 1000)
         if self._has_exited():  # its handle would end every wait at once
             time.sleep(patience / 1000)
@@ -221,24 +216,8 @@ class _Watch:
         return _winapi.WaitForSingleObject(self._process, 0) == _winapi.WAIT_OBJECT_0
 
     def _is_over(self) -> bool:
-        return self._ladder.over if self._ladder.begun else self._has_exited()
-
-    def _asked_to_stop(self, number: int) -> None:
-        if self._signals.times > 1:
-            self._ladder.kill(time.monotonic())
-        else:
-            self._stop(INTERRUPTED, number)
-
-    def _stop(self, cause: str, number: int) -> None:
-        if not self._ladder.begun:
-            self._ended = self._ended._replace(cause=cause, our_signal=int(number))
-        self._ladder.ask(number, time.monotonic())
-
-    def _verdict(self) -> Ended:
-        ended = self._ended._replace(survivors=self._ladder.survivors)
-        if self._has_exited():
-            ended = ended._replace(exit_code=_winapi.GetExitCodeProcess(self._process))
-        return ended
+        ladder = self._stopping.ladder
+        return ladder.over if ladder.begun else self._has_exited()
 
 
 class _Pump:
@@ -247,36 +226,69 @@ class _Pump:
     def __init__(self, fd: int, stream: Stream) -> None:
         self._fd = fd
         self._stream = stream
-        self._abandoned = False
+        self._reads = 0  # begun
+        self._reading = False  # not passing on
+        self._finishing = False  # what lies in the pipe now is all
+        self._had_last = False
+        self._abandoned = False  # nothing may be passed on any more
+        self._ended = False  # nobody has the other end
         self._running = _thread.allocate_lock()
         self._running.acquire()
         _thread.start_new_thread(self._run, ())
 
-    def finish(self) -> bool:
-        """Wait for the end of the pipe, not longer than LINGER; whether it came."""
-        came = self._running.acquire(timeout=LINGER)
-        self._abandoned = not came
-        return came
+    def finish(self, in_a_hurry: Callable[[], bool]) -> bool:
+        """Wait for the end of the pipe, not longer than LINGER, and then for our reader, unless
+        `in_a_hurry`; whether somebody else holds the other end."""
+        if self._running.acquire(timeout=LINGER):
+            return not self._ended
+        self._finishing = True
+        reads = -1
+        while not self._running.acquire(timeout=_LOOK_EVERY):
+            # The pipe can't be asked while it is being read. One that holds anything is not read
+            # for so long.
+            is_empty = self._reading and self._reads == reads
+            if is_empty or in_a_hurry():
+                self._abandoned = True
+                return is_empty
+            reads = self._reads
+        return not self._ended
 
     def _run(self) -> None:
         saved = 0.0
         try:
-            while (data := os.read(self._fd, _CHUNK)) and not self._abandoned:
+            while (data := self._read()) and not self._abandoned:
                 self._stream.feed(data)
-                if time.monotonic() - saved >= _SAVE_EVERY or not self._has_more():
+                if time.monotonic() - saved >= _SAVE_EVERY or not self._waiting() > 0:
                     self._stream.save()
                     saved = time.monotonic()
-        except OSError:
-            pass  # the pipe is broken: that is its end
         finally:
-            with contextlib.suppress(OSError):
-                os.close(self._fd)
+            os.close(self._fd)
             self._running.release()
 
-    def _has_more(self) -> bool:
-        with contextlib.suppress(OSError):
-            return bool(_winapi.PeekNamedPipe(msvcrt.get_osfhandle(self._fd), 0)[0])
-        return False
+    def _read(self) -> bytes:
+        """Empty at the end, and after the last that is wanted."""
+        if self._finishing:
+            waiting = self._waiting()
+            self._ended = waiting < 0
+            if waiting <= 0 or self._had_last:
+                return b""
+            self._had_last = True  # it takes all that a pipe holds; a daemon may go on for ever
+        self._reads += 1
+        self._reading = True
+        try:
+            data = os.read(self._fd, _CHUNK)
+        except OSError:  # the pipe is broken: that is its end
+            data = b""
+        self._reading = False
+        self._ended = not data
+        return data
+
+    def _waiting(self) -> int:
+        """Bytes that lie in the pipe; -1 where nobody can write to it any more."""
+        try:
+            return int(_winapi.PeekNamedPipe(msvcrt.get_osfhandle(self._fd), 0)[0])
+        except OSError:
+            return -1
 
 
 def wrapper_alive(run: RunRow) -> bool:

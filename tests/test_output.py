@@ -320,6 +320,17 @@ def test_file_of_an_earlier_ledger_is_not_shown(tmp_path: Path) -> None:
     assert read_kept(str(tmp_path / "kept")) is None
 
 
+def test_closed_file_is_left_alone(tmp_path: Path) -> None:
+    """A thread that was given up may come back late: it does not begin the file anew."""
+    keeper = Keeper(str(tmp_path / "kept"))
+    keeper.feed(b"all")
+    keeper.close()
+    keeper.feed(b"late")
+    keeper.save()
+    keeper.close()
+    assert (tmp_path / "kept").read_bytes() == b"all"
+
+
 def test_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     """Nobody makes us write over another file."""
     (tmp_path / "precious").write_bytes(b"precious")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +16,10 @@ if sys.platform != "win32":
 
 import errno
 
-from jobrun import process
+from jobrun import process, process_windows
 from jobrun.ended import Ended
 from jobrun.kept import HEAD, TAIL, read_kept
-from jobrun.output import Output
+from jobrun.output import Output, Stream
 
 PYTHON = sys.executable
 Run = Callable[..., Ended]
@@ -64,7 +65,10 @@ def test_batch_file(run: Run, tmp_path: Path) -> None:
     batch.write_text("@echo off\r\necho [%1] [%2]\r\nexit /b 7\r\n")
     assert run(str(batch), "x y", "c&d").exit_code == 7
     assert (tmp_path / "1.out").read_text().strip() == '["x y"] ["c&d"]'
-    assert run(str(batch), 'a"b').error == (errno.EINVAL, "exec")
+    refused = run(str(batch), 'a"b')
+    assert refused.error == (errno.EINVAL, "exec")
+    assert refused.detail is not None
+    assert "cmd.exe would change '\"'" in refused.detail
 
 
 @pytest.mark.parametrize(("name", "error"), [("nowhere", errno.ENOENT), ("no.txt", errno.ENOEXEC)])
@@ -80,6 +84,36 @@ def test_missing_folder_is_told_apart(run: Run) -> None:
     ended = run(PYTHON, "-c", "", cwd=r"C:\nowhere\at\all")
     assert ended.error is not None
     assert ended.error[1] == "cwd"
+
+
+def test_what_cannot_be_started_leaves_nothing_open(run: Run) -> None:
+    """A call with many windows must not run out of descriptors."""
+    free = next_descriptor()
+    run(".\\nowhere")
+    assert next_descriptor() == free
+
+
+def next_descriptor() -> int:
+    fd = os.open(os.devnull, os.O_RDONLY)
+    os.close(fd)
+    return fd
+
+
+def test_slow_reader_gets_everything(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`| more`: the command has ended long before; nothing is cut, and nobody is blamed for it."""
+    feed = Stream.feed
+
+    def slowly(self: Stream, data: bytes) -> None:
+        threading.Event().wait(4 * process_windows.LINGER)
+        feed(self, data)
+
+    monkeypatch.setattr(process_windows, "LINGER", 0.2)
+    monkeypatch.setattr(Stream, "feed", slowly)
+    ended = run(PYTHON, "-c", "print('x' * 5000)")
+    assert (ended.exit_code, ended.left_open) == (0, None)
+    assert len((tmp_path / "1.out").read_text().strip()) == 5000
 
 
 def test_timeout_ends_the_tree(run: Run, tmp_path: Path) -> None:
