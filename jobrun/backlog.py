@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jobrun.schedule import Grid
 
 GAP = "gap"  # the state of a block that is one
+FEW = 3  # windows that are named one by one
 COUNTED_IN_GAP = 1_000_000  # of cron's windows so many are counted in a gap
 
 
@@ -33,7 +34,7 @@ class Backlog(NamedTuple):
     mark: int  # the watermark, after all finished blocks that adjoin it
     now: int
     gaps: tuple[Gap, ...] = ()  # given up by this call
-    ended: tuple[str, ...] = ()  # keys of failed windows that it gives up
+    ended: tuple[str, ...] = ()  # keys of failed windows that it gives up, oldest first
 
     @property
     def ready(self) -> int:
@@ -45,8 +46,10 @@ class Backlog(NamedTuple):
         return self.mark, self.ready
 
     @property
-    def unfinished(self) -> Iterator[WindowRow]:
-        return (row for row in self.known.unfinished if row.key not in self.ended)
+    def unfinished(self) -> dict[str, WindowRow]:
+        """By key, oldest first; without those that are given up."""
+        ended = set(self.ended)
+        return {row.key: row for row in self.known.unfinished if row.key not in ended}
 
     def blocks(self, since: int) -> Iterator[Block]:
         """What is on record, and what this call gives up."""
@@ -109,5 +112,14 @@ def notes_of(backlog: Backlog) -> Iterator[Note]:
             yield note("WARNING", name, rows.TOO_OLD, **more)
         else:  # as asked for by `--catch-up latest`: quiet hides it
             yield "SKIPPED", {"job": name, "reason": gap.reason, **more}, None
-    for key in backlog.ended:
-        yield note("WARNING", name, rows.NOT_LATEST, f"jobrun rerun {name} {key}", key=key)
+    yield from _ended_notes(name, backlog.ended)
+
+
+def _ended_notes(name: str, ended: tuple[str, ...]) -> Iterator[Note]:
+    """Each by its key, as long as they are few; a night of failed minutes is one line."""
+    if len(ended) <= FEW:
+        for key in ended:
+            yield note("WARNING", name, rows.NOT_LATEST, f"jobrun rerun {name} {key}", key=key)
+    else:
+        more = {"windows": len(ended), "first": ended[0], "last": ended[-1]}
+        yield note("WARNING", name, rows.NOT_LATEST, f"jobrun windows {name}", **more)

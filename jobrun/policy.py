@@ -243,8 +243,9 @@ def _draw_in_order(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) 
     units: list[Unit] = []
     hurdles: tuple[Skip, ...] = ()
     reached = backlog.mark
+    unfinished = backlog.unfinished
     for tile in tiles:
-        step = _step(backlog, tile)
+        step = _step(backlog, tile, unfinished)
         if isinstance(step, Skip):
             hurdles = (step,)
             break
@@ -254,14 +255,14 @@ def _draw_in_order(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) 
             units.append(step)
             reached = tile.end
     # Below the watermark only a backfill leaves failed ones: tried again, in nobody's way.
-    below = (row for row in backlog.unfinished if _end(row) <= backlog.mark)
+    below = (row for row in unfinished.values() if _end(row) <= backlog.mark)
     tried_again = [_retry(row) for row in below if _hurdle(backlog, row) is None]
     return _Drawn((*units, *tried_again)[:cap], hurdles, reached)
 
 
 def _draw_holes_first(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) -> _Drawn:
     """R25: holes with at most half the cap, rounded up, then new windows."""
-    hurdles = [(row, _hurdle(backlog, row)) for row in backlog.unfinished]
+    hurdles = [(row, _hurdle(backlog, row)) for row in backlog.unfinished.values()]
     holes = [_retry(row) for row, hurdle in hurdles if hurdle is None][: (cap + 1) // 2]
     free = (tile for tile in tiles if isinstance(tile, Window))
     new = [_new(backlog.job.name, window) for window in islice(free, cap)]
@@ -274,20 +275,18 @@ def _draw_holes_first(backlog: Backlog, tiles: Iterable[Window | Block], cap: in
 
 def _ended_on(backlog: Backlog, hole: Unit) -> bool:
     """Whether the last call did this one: with a cap of 1 no other would ever have its turn."""
-    job = backlog.known.job
-    changed = (row.changed_at for row in backlog.unfinished if row.key == hole.key)
-    return job is not None and any(at >= job.last_seen for at in changed)
+    job, row = backlog.known.job, backlog.unfinished.get(hole.key or "")
+    return job is not None and row is not None and row.changed_at >= job.last_seen
 
 
-def _step(backlog: Backlog, tile: Window | Block) -> Unit | Skip | None:
+def _step(
+    backlog: Backlog, tile: Window | Block, unfinished: dict[str, WindowRow]
+) -> Unit | Skip | None:
     """What is to be done about a tile: run it, stop there, or nothing because it is finished."""
     if isinstance(tile, Window):
         return _new(backlog.job.name, tile)
-    if tile.state in rows.UNFINISHED:
-        for row in backlog.unfinished:
-            if row.key == tile.key:
-                return _hurdle(backlog, row) or _retry(row)
-    return None
+    row = unfinished.get(tile.key or "")
+    return None if row is None else _hurdle(backlog, row) or _retry(row)
 
 
 def _new(name: str, window: Window) -> Unit:
@@ -328,9 +327,8 @@ def _fill(plan: Plan, backlog: Backlog, drawn: _Drawn) -> Plan:
     blocks = backlog.blocks(drawn.reached)
     left, start = windows.count_free(backlog.grid, drawn.reached, backlog.ready, blocks, COUNTED)
     planned = {unit.key for unit in drawn.units}
-    others = [
-        row for row in backlog.unfinished if row.key not in planned and not _hurdle(backlog, row)
-    ]
+    unfinished = backlog.unfinished.values()
+    others = [row for row in unfinished if row.key not in planned and not _hurdle(backlog, row)]
     starts = [at for at in (start, *(row.start for row in others)) if at is not None]
     return plan._replace(
         units=drawn.units,
