@@ -12,7 +12,7 @@ same moment; it is courtesy, and it may lie. The *ledger* (ledger_sqlite.py) is 
 key, and a *token* that grows with each acquisition of the lock and that every later write must
 show. Who shows an old one has been replaced, and is refused.
 
-The way of a call (`__main__.py`, then `run.py`):
+The way of a call (`__main__.py`, `run.py`, and with the lock `turn.py`):
 
     options.py, job.py      what is asked, checked before anything is touched
     idle.py                 nothing to do: one read, one row, out; most calls end here

@@ -206,9 +206,9 @@ def test_a_holder_without_a_run_is_named(jobrun: Jobrun) -> None:
     """Between two windows, or by hand: holder=host:pid and nothing else."""
     jobrun("run", "a", "--", "true")
     code = (
-        "import sys\nfrom jobrun import run\n"
+        "import sys\nfrom jobrun import turn\n"
         "def hold(situation): print('ready', flush=True); sys.stdin.read(); return 0\n"
-        "run._under_lock = hold\nfrom tests import frozen\n"
+        "turn.take = hold\nfrom tests import frozen\n"
         f"sys.exit(frozen.run({NOW}, sys.argv[1:]))"
     )
     holder = subprocess.Popen(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobrun import job as jobs
-from jobrun import places, policy, process, run, schedule
+from jobrun import places, policy, process, run, schedule, turn
 from jobrun.by_hand import known_job
 from jobrun.call import Call
 from jobrun.errors import Refused, UsageError
@@ -31,7 +31,7 @@ def skip(
         )
     with under_lock(call, name) as (ledger, row):
         grid = stored_grid(row)
-        known = run.stored(ledger, name)
+        known = turn.stored(ledger, name)
         plan = policy.plan_skip(name, grid, known, call.now(), when, since, until, reason)
         if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
             raise _moved(name)
@@ -56,7 +56,7 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         )
     with under_lock(call, name) as (held, row):
         grid = stored_grid(row)
-        known = run.stored(held, name)
+        known = turn.stored(held, name)
         instant, opening = policy.plan_watermark(name, grid, known, call.now(), to, reason)
         if held.set_watermark(opening, instant, grid.next) is None:
             raise _moved(name)
@@ -97,7 +97,7 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
 
 def _refuse_alive(ledger: Ledger, name: str, call: Call) -> None:
     """What a run that lives goes by is not changed under it, whatever its lock says."""
-    judged = run.judge_open_runs(ledger, name, call)
+    judged = turn.judge_open_runs(ledger, name, call)
     if judged.alive is not None:
         pids = ",".join(map(str, judged.pids or (judged.alive.pid,)))
         raise Refused(

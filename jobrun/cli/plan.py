@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import command, lastcall, options, run, tables
+from jobrun import command, lastcall, options, tables, turn
 from jobrun import job as jobs
 from jobrun.call import Call, this_caller
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
@@ -80,7 +80,7 @@ def dry_run(job: Job, call: Call) -> int:
 
 def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:
     now = call.now()
-    plan, grid, _ = run.make_plan(job, ledger, now)
+    plan, grid, _ = turn.make_plan(job, ledger, now)
     row = ledger.job(job.name)
     setting = Setting(
         ledger=call.ledger,

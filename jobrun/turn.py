@@ -1,0 +1,261 @@
+"""What a call does once it holds the job's lock: judge, plan, run, record.
+
+Also what others read and plan by: the screens and the commands by hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobrun import (
+    key_file,
+    lastcall,
+    options,
+    placeholders,
+    places,
+    policy,
+    process,
+    report,
+    rows,
+    schedule,
+    skips,
+)
+from jobrun.attempts import Attempts
+from jobrun.errors import EXIT_SIGNAL, LedgerError, Refused, UsageError
+from jobrun.plans import Plan, Unit
+from jobrun.rows import JobRow, Opening, RunRow, Stored
+from jobrun.value import NamedTuple
+
+if TYPE_CHECKING:
+    from jobrun.call import Call, Situation
+    from jobrun.job import Job
+    from jobrun.key_file import Stamp
+    from jobrun.ledger import Ledger
+    from jobrun.schedule import Grid
+
+NOTHING = Stored(None, (), lambda since: iter(()))
+REPLANS = 5  # another holder between our read and our write, although we hold the lock
+
+
+def take(situation: Situation) -> int:
+    """From the plan to the exit code. Raises JobrunError where nothing ran."""
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    now = call.now()
+    for _ in range(REPLANS):
+        judged = judge_open_runs(ledger, job.name, call)
+        if judged.alive is not None:
+            return _skip_alive(situation, judged.alive, judged.pids)
+        plan, grid, stamp = make_plan(job, ledger, now)
+        code = carry_out(situation, plan, grid, judged.lost, stamp)
+        if code is not None:
+            return code
+    raise Refused(
+        f'job "{job.name}": another holder wrote {REPLANS} times while this one held the lock',
+        "jobrun doctor tests the lock",
+    )
+
+
+class Judged(NamedTuple):
+    """Runs without an end, although their lock was free."""
+
+    lost: list[RunRow]  # nothing of them is left
+    alive: RunRow | None  # one of which something is
+    pids: tuple[int, ...]  # its command's processes; without any it is the wrapper that lives
+
+
+def judge_open_runs(ledger: Ledger, job: str, call: Call) -> Judged:
+    """A wrapper alive means that its lock file was replaced. A command alive means that its wrapper
+    and guardian were both killed. Either way never a second copy beside it.
+
+    The processes are asked whatever host the row names: a machine may have been renamed, and a pid
+    of another boot or container is never taken for ours.
+    """
+    lost: list[RunRow] = []
+    for row in ledger.open_runs(job):
+        if process.wrapper_alive(row):
+            return Judged([], row, ())
+        marker = {"JOBRUN_RUN_ID": str(row.id), "JOBRUN_LEDGER": call.ledger}
+        if pids := process.command_alive(row, marker):
+            return Judged([], row, pids)
+        if row.host != call.caller.host:
+            _refuse_shared(row, call)
+        lost.append(row)
+    return Judged(lost, None, ())
+
+
+def _refuse_shared(row: RunRow, call: Call) -> None:
+    """A lock on a network filesystem may be free although its holder, on another host, is not."""
+    if places.filesystem(call.ledger) in places.NETWORK:
+        raise LedgerError(
+            f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
+            f" {row.host} has not ended: this host is {call.caller.host}",
+            "a ledger on a local disk of each host",
+        )
+
+
+def _skip_alive(situation: Situation, row: RunRow, pids: tuple[int, ...]) -> int:
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    if not pids:
+        return skips.lock_held(job, call, ledger, row, "")
+    detail = {"pids": ",".join(map(str, pids)), "run": row.id}
+    fold = f"run {row.id}"
+    return skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
+
+
+def stored(ledger: Ledger, job: str) -> Stored:
+    """What planning reads of a job."""
+    return Stored(
+        ledger.job(job),
+        tuple(ledger.unfinished(job)),
+        lambda since: ledger.blocks(job, since),
+    )
+
+
+def make_plan(job: Job, ledger: Ledger, now: int) -> tuple[Plan, Grid | None, Stamp | None]:
+    """What this call is to do, whatever its mode."""
+    known = stored(ledger, job.name)
+    if job.mode == options.PLAIN:
+        return plan_plain(job, known, now), None, None
+    if job.mode == options.KEY:
+        return plan_key(job, ledger, known, now)
+    grid = grid_of(job, known)
+    return policy.plan_call(job, grid, known, now), grid, None
+
+
+def grid_of(job: Job, known: Stored) -> Grid:
+    """The grid that the call names, or the stored one where it is by hand."""
+    text = job.schedule
+    row = known.job
+    if job.mode != options.WINDOWS and row is not None and row.schedule is not None:
+        if text not in (None, row.schedule):
+            raise UsageError(
+                f'job "{job.name}" is on record with "{row.schedule}", not "{text}"',
+                "by hand the grid on record is used: leave --every, --cron and --tz away",
+            )
+        text = row.schedule
+    if text is None:
+        raise UsageError(
+            f'job "{job.name}" has no schedule on record',
+            "--every 1h or --cron EXPR says which windows there are",
+        )
+    return schedule.parse(text)
+
+
+def plan_first(job: Job, now: int) -> Plan:
+    """What a call with windows does where there is no ledger yet."""
+    return policy.plan_call(job, grid_of(job, NOTHING), NOTHING, now)
+
+
+def plan_plain(job: Job, known: Stored, now: int) -> Plan:
+    """Locked and recorded, nothing more; refused where the job has windows to keep in order."""
+    row = known.job
+    if row is not None and row.schedule is not None:
+        raise UsageError(
+            f'job "{job.name}" has windows ("{row.schedule}"): a call without --every or --cron'
+            " would do none of them",
+            "the options of its crontab line, or another JOB",
+        )
+    return policy.single(job.name, known, now, Unit(None, None, None, None))
+
+
+def plan_key(
+    job: Job, ledger: Ledger, known: Stored, now: int
+) -> tuple[Plan, Grid | None, Stamp | None]:
+    """One unit that is no window: a key that is on record as processed is skipped."""
+    key, stamp = job.key, None
+    if job.key_file is not None:
+        key, stamp = key_file.key(job.name, job.key_file)
+    assert key is not None
+    row = ledger.window(job.name, key)
+    if row is not None and row.state in rows.FINISHED:
+        return policy.skipped(job.name, known, now, rows.KEY_EXISTS, key), None, None
+    kind = rows.NEW if row is None else rows.RETRY
+    return policy.single(job.name, known, now, Unit(key, None, None, kind)), None, stamp
+
+
+def carry_out(
+    situation: Situation, plan: Plan, grid: Grid | None, lost: list[RunRow], stamp: Stamp | None
+) -> int | None:
+    """Write and run what was planned. None where another holder has been: plan again."""
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    row = ledger.job(job.name)
+    opening = complete(plan.opening, situation, row, lost)
+    following = grid.next if grid is not None else None
+
+    def tell() -> None:
+        for run in lost:
+            report.lost(call, run)
+        _tell_notes(job, call, plan)
+
+    if not plan.units:
+        if plan.writes and ledger.open(opening, None, following) is None:
+            return None
+        tell()
+        return _skip(situation, plan)
+    work = Attempts(situation, grid, stamp, row)
+    if situation.signals.received:
+        return EXIT_SIGNAL + situation.signals.received
+    if not work.run(plan.units, opening, tell):
+        return None
+    return _end(situation, plan, work)
+
+
+def complete(
+    opening: Opening, situation: Situation, row: JobRow | None, lost: list[RunRow]
+) -> Opening:
+    """The policy's opening, with what only the call knows.
+
+    A call by hand, or of a unit beside a job's windows, is not what `rerun` and `plan` go by.
+    """
+    job, call = situation.job, situation.call
+    has_windows = row is not None and row.schedule is not None
+    spec = None
+    if job.mode == options.WINDOWS or (not job.has_grid and not has_windows):
+        folder = places.working_folder()
+        spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
+    return opening._replace(spec=spec, lost=tuple(run.id for run in lost))
+
+
+def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
+    job, call = situation.job, situation.call
+    if situation.signals.received:
+        return work.exit_code or EXIT_SIGNAL + situation.signals.received
+    rest = len(plan.units) - work.done
+    left = plan.left_text if plan.left is None else plan.left + rest
+    # A failure that stops the call is what is to be said, not what it keeps from its turn.
+    if left and (not work.exit_code or job.on_failure == "continue"):
+        since = plan.units[work.done].start if rest else plan.left_from
+        fields = {"job": job.name, "left": left, "from": since, "at": call.now()}
+        call.lines.event("BACKLOG", fields)
+    return work.exit_code
+
+
+def _skip(situation: Situation, plan: Plan) -> int:
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    believed = not plan.opening.keep_largest_now
+    code = 0
+    for reason, key, detail in plan.skips:
+        code = skips.skip(job, call, ledger, reason, key, detail, believed=believed) or code
+    return code
+
+
+def _tell_notes(job: Job, call: Call, plan: Plan) -> None:
+    for word, fields, hint in plan.notes:
+        ledger = call.ledger if fields.get("what") == "first-run" else None
+        call.lines.event(word, {**fields, "ledger": ledger, "at": call.now()})
+        if hint:
+            call.lines.say("hint", hint)
+        if ledger is not None:
+            _tell_no_window(job, call)
+
+
+def _tell_no_window(job: Job, call: Call) -> None:
+    """Once, at the first run: a command that names no window runs n times for n windows."""
+    if job.catch_up == "latest" or placeholders.names_window(job.command):
+        return
+    call.lines.event("NOTE", {"job": job.name, "what": "no-window", "at": call.now()})
+    call.lines.say(
+        "hint",
+        "the command gets no {start} or {end}: after an outage of n windows it runs n times"
+        " (--catch-up latest: once), unless it reads JOBRUN_WINDOW_START",
+    )
