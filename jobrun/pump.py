@@ -51,6 +51,13 @@ class Pump:
             streams.widen(self.fd)
             self._wide = True
         self._stream.feed(data)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Wait for our reader before we read on, where it has to take something first.
+
+        That may be more than was just read: what can't be kept is passed on too.
+        """
         blocked_on = self._stream.blocked_on
         if blocked_on is not None:
             self._poller.forget(self.fd)

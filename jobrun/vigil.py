@@ -92,9 +92,14 @@ class Vigil:
         now = time.monotonic()
         # In every pause, so that what is kept can be read; without pauses a few times a second.
         if unsaved and (not happened or now >= self._save_at):
-            self._output.save()
+            self._save()
             self._save_at = now + _SAVE_EVERY
         self._watch_clock(now)
+
+    def _save(self) -> None:
+        self._output.save()
+        for pump in self._pumps:
+            pump.catch_up()
 
     def _due(self) -> float:
         return min(self._stopping.due, self._rouse_at, self._stop_reading_at)
@@ -119,6 +124,8 @@ class Vigil:
             return False
         if not (self._status_known or self._guardian_gone or self._ladder.survivors):
             return False
+        if all(pump.finished for pump in self._pumps):
+            self._save()
         return self._hurry or all(pump.finished for pump in self._pumps)
 
     def _hurry_up(self) -> None:
@@ -157,7 +164,7 @@ class Vigil:
                 self._stopping.stop(INTERRUPTED, signal.SIGTERM, time.monotonic())
 
     def _watch_for_the_end(self) -> int:
-        """Hear of it from the kernel too, where that can be done: on Linux, without a seccomp."""
+        """Hear of it from the kernel too, on Linux, where nothing forbids that (seccomp)."""
         end = -1
         if sys.platform == "linux":
             with contextlib.suppress(OSError):

@@ -342,16 +342,28 @@ def test_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
-def test_full_disk_costs_what_is_kept_only(driven: Driven, tmp_path: Path) -> None:
-    """ENOSPC in keeping is told; the command and what is passed on know nothing of it."""
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """64 KiB of space."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("no file system of our own can be mounted here")
-    try:
-        ended = driven.run(*command("floods", 2), base=str(disk / "kept"))
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_full_disk_costs_what_is_kept_only(driven: Driven, small_disk: Path) -> None:
+    """ENOSPC in keeping is told; the command and what is passed on know nothing of it."""
+    ended = driven.run(*command("floods", 2), base=str(small_disk / "kept"))
     assert (ended["exit_code"], len(ended["stdout"])) == (0, 2 << 20)
     assert "No space left" in ended["problem"]
+
+
+def test_full_disk_at_the_end(driven: Driven, small_disk: Path) -> None:
+    """What could not be kept is more than a pipe holds, and nothing else comes: it is shown."""
+    code = "echo hi; head -c 300000 /dev/zero"
+    ended = driven.run("sh", "-c", code, live=False, base=str(small_disk / "kept"))
+    assert "No space left" in ended["problem"]
+    assert ended["stdout"].endswith(bytes(300_000))
