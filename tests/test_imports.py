@@ -49,6 +49,19 @@ def test_an_idle_call_loads_next_to_nothing(jobrun: Jobrun) -> None:
     assert jobrun.query("select reason, times from jobrun_skip") == [("no-closed-window", 1)]
 
 
+def test_a_call_that_meets_a_held_lock_loads_nothing_to_run_with(jobrun: Jobrun) -> None:
+    """Neither the planner nor what starts and watches a command; that is loaded with the lock."""
+    holder = jobrun.start(
+        "run", "a", "--", "sh", "-c", "echo held; exec cat", stdin=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    found = loaded(jobrun, "run", "a", "-q", "--", "true")
+    holder.communicate(timeout=20)
+    assert not found & {"jobrun.turn", "jobrun.policy", "jobrun.attempts", "jobrun.process", "json"}
+    assert jobrun.query("select reason from jobrun_skip") == [("lock-held",)]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="another launcher")
 def test_cron_is_loaded_where_cron_must_be_planned(jobrun: Jobrun) -> None:
     """The test can see a slow module: --cron needs croniter, an idle call of it does not."""
