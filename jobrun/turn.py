@@ -42,11 +42,13 @@ def take(situation: Situation) -> int:
     job, call, ledger = situation.job, situation.call, situation.ledger
     now = call.now()
     for _ in range(REPLANS):
+        # The token is read first: a run that opens after the look for runs has taken another.
+        row = ledger.job(job.name)
         judged = judge_open_runs(ledger, job.name, call)
         if judged.alive is not None:
             return _skip_alive(situation, judged.alive, judged.pids)
         plan, grid, stamp = make_plan(job, ledger, now)
-        code = carry_out(situation, plan, grid, judged.lost, stamp)
+        code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
             return code
     raise Refused(
@@ -174,11 +176,18 @@ def plan_key(
 
 
 def carry_out(
-    situation: Situation, plan: Plan, grid: Grid | None, lost: list[RunRow], stamp: Stamp | None
+    situation: Situation,
+    row: JobRow | None,
+    plan: Plan,
+    grid: Grid | None,
+    lost: list[RunRow],
+    stamp: Stamp | None,
 ) -> int | None:
-    """Write and run what was planned. None where another holder has been: plan again."""
+    """Write and run what was planned. None where another holder has been: plan again.
+
+    `row` is the job's as it was before anything else was read.
+    """
     job, call, ledger = situation.job, situation.call, situation.ledger
-    row = ledger.job(job.name)
     opening = complete(plan.opening, situation, row, lost)
     following = grid.next if grid is not None else None
 
@@ -213,7 +222,8 @@ def complete(
     if job.mode == options.WINDOWS or (not job.has_grid and not has_windows):
         folder = places.working_folder()
         spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
-    return opening._replace(spec=spec, lost=tuple(run.id for run in lost))
+    token = row.token if row is not None else 0
+    return opening._replace(token=token, spec=spec, lost=tuple(run.id for run in lost))
 
 
 def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
