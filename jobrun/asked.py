@@ -206,7 +206,7 @@ def _echo(name: str, grid: Grid, start: int, end: int, count: int) -> Note:
     last = max(start, grid.floor(end - 1))
     number = f"{count} window{'' if count == 1 else 's'}"
     text = f"{number}, {_span(start, end)}, the last starts {iso_z(last)}"
-    return note("NOTE", name, "backfill", text, windows=count, window=(start, end))
+    return note("NOTE", name, "backfill", text, window=(start, end), windows=count)
 
 
 # -- finished by hand ------------------------------------------------------------------------------

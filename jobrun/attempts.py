@@ -281,7 +281,7 @@ class Run:
             return verdict
         lines = self.situation.call.lines
         lines.say("error", f'--key-file "{path}" changed while the command ran')
-        return verdict._replace(outcome=rows.FAILED_RUN, answer=EXIT_NOT_RECORDED)
+        return verdict._replace(outcome=rows.FAILED_RUN, exit_code=None, answer=EXIT_NOT_RECORDED)
 
     def result(
         self, ended: Ended, verdict: command.Verdict, told: str | None, told_at: int | None

@@ -23,11 +23,24 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     line = options.read_line(argv)
     check_words(verb, line)
     path = places.ledger_path(line.options.get("--ledger"), environ)
-    this = _job(verb, line, last_call(path, line.words[0]), environ)
-    if line.command:
-        return this, None
-    what = "command and options of the last call"
-    return this, f"{what}: {options.shell_text(this.command)} in {this.cwd or 'this folder'}"
+    last = last_call(path, line.words[0])
+    this = _job(verb, line, last, environ)
+    return this, _taken_over(line, last, this)
+
+
+def _taken_over(line: options.Line, last: LastCall, this: Job) -> str | None:
+    """What comes from the last call, as it could be typed."""
+    kept = [
+        word
+        for name, text in _kept(last).items()
+        if name not in line.options
+        for word in ([name] if options.BY_NAME[name].kind == options.FLAG else [name, text])
+    ]
+    command = [] if line.command else ["--", *this.command]
+    folder = "" if "--cwd" in line.options or this.cwd is None else f" in {this.cwd}"
+    if not kept and not command and not folder:
+        return None
+    return f"from the last call: {options.shell_text([*kept, *command])}{folder}"
 
 
 def check_words(verb: str, line: options.Line) -> None:
@@ -72,7 +85,7 @@ def known_job(ledger: Ledger, name: str) -> JobRow:
 
 
 def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, str]) -> Job:
-    kept = {name: text for name, text in last.options.items() if name not in _NOT_BY_HAND}
+    kept = _kept(last)
     if not line.command and not last.whole:
         raise UsageError(
             "only the first word of the last command is on record here, in a database of your own",
@@ -80,6 +93,10 @@ def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, st
         )
     if not line.command and not last.command:
         raise UsageError(f"no command is on record for {line.words[0]}", options.USAGE[verb])
-    if "--cwd" not in line.options and not line.command and last.cwd:
+    if "--cwd" not in line.options and last.cwd:
         kept["--cwd"] = os.path.join(last.cwd, kept["--cwd"]) if "--cwd" in kept else last.cwd
     return jobs.parse_by_hand(verb, line, kept, last.command, {**environ, "JOBRUN_QUIET": ""})
+
+
+def _kept(last: LastCall) -> dict[str, str]:
+    return {name: text for name, text in last.options.items() if name not in _NOT_BY_HAND}

@@ -128,6 +128,7 @@ def not_started_code(ended: Ended) -> int:
     return EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
 
 
+_USUAL_PLACES = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/bin:/snap/bin"
 _SHELL_WORDS = frozenset(
     "alias bg cd command declare eval exec exit export fg for function if jobs let local read"  # noqa: SIM905
     " return set shift source trap type ulimit umask unset until while [[ { ( ! . :".split()
@@ -168,7 +169,7 @@ def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:
         return f'not found: "{command}"', f"-- env {command} {rest}"
     if os.sep in command or "/" in command:
         return _no_such_file(command, job)
-    elsewhere = _found(command, "/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/bin:/snap/bin")
+    elsewhere = _found(command, _USUAL_PLACES)
     other = elsewhere[0] if elsewhere else None
     hint = f"{other} exists: use that, or set PATH= above this crontab line"
     return f'not found: "{command}"; searched PATH={path}', hint if other else None

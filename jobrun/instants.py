@@ -57,10 +57,10 @@ def parse_duration(text: str, option: str) -> int:
         total += int(number or 0)
         if text and (not number or number == text) and total <= LONGEST:
             return total
-    raise UsageError(
-        f'{option} "{text}": a duration is 90s, 15m, 1h30m, 2d or 1w; a bare number is seconds',
-        f"{option} 15m",
-    )
+    rule = "a duration is 90s, 15m, 1h30m, 2d or 1w; a bare number is seconds"
+    if total > LONGEST:
+        rule = "a duration is at most 100 years"
+    raise UsageError(f'{option} "{text}": {rule}', f"{option} 15m")
 
 
 def duration(seconds: float) -> str:

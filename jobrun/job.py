@@ -164,16 +164,26 @@ def make(
 def check_name(name: str) -> None:
     """1 to 100 letters (any script), digits, `.`, `_`, `-`, not starting with `.` or `-`."""
     for character in name:
-        if not (character.isalnum() or character in "._-") or "\ud800" <= character <= "\udfff":
-            fixed = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("-.")
+        if not _is_of_a_name(character):
+            fixed = "".join(c if _is_of_a_name(c) else "-" for c in name).strip("-.")
             raise UsageError(
                 f"JOB {_shown(name)}: letters, digits, . _ - only; {_shown(character)} is not",
                 fixed[:MAX_NAME] or None,
             )
-    if not name or name[0] in ".-":
+    if not name or not (name[0] == "_" or name[0].isalnum()):
         raise UsageError(f'JOB "{name}": a name begins with a letter, a digit or _')
     if len(name) > MAX_NAME:
         raise UsageError(f'JOB "{name[:20]}...": {len(name)} characters, at most {MAX_NAME}')
+
+
+def _is_of_a_name(character: str) -> bool:
+    """A letter or a digit of any script, a mark that belongs to a letter, or one of `._-`."""
+    if character.isascii():
+        return character.isalnum() or character in "._-"
+    import unicodedata
+
+    category = unicodedata.category(character)
+    return category[0] in "LM" or category == "Nd"
 
 
 def _shown(text: str) -> str:

@@ -44,7 +44,7 @@ def read_kept(path: str) -> Kept | None:
     """None where there was no output, or what was kept is gone by now. Raises OSError."""
     try:
         fd = os.open(path, os.O_RDONLY | _CAREFULLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     with open(fd, "rb") as file:
         data = file.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from jobrun.errors import Refused, UsageError
 
@@ -19,12 +20,16 @@ def stamp(path: str) -> Stamp | None:
 
 
 def check(path: str) -> None:
-    """Raises UsageError for a file that is not there or can't be read."""
+    """Raises UsageError for what is not there, can't be read, or has no end (a pipe, a device)."""
     try:
-        open(path, "rb").close()
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+        if regular:
+            open(path, "rb").close()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f'--key-file "{path}": {reason}') from None
+    if not regular:
+        raise UsageError(f'--key-file "{path}": not a regular file')
 
 
 def key(job: str, path: str) -> tuple[str, Stamp]:

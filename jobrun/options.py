@@ -251,10 +251,11 @@ def _unknown(argument: str, argv: Sequence[str]) -> Option:
         rest = argument[2:]
         apart = f"-{rest}" if option.kind == FLAG else rest
         raise UsageError(f'no option "{argument}"', f"apart: {argument[:2]} {apart}")
-    close = nearest(name, BY_NAME)
-    raise UsageError(
-        f'no option "{name}"', f"{close}?" if close else "jobrun run --help lists them"
-    )
+    close = nearest(name, BY_NAME) if len(name) > 2 else None
+    hint = f"{close}?" if close else "jobrun run --help lists them"
+    if name == "-n":  # a converted `flock -n` line
+        hint = "jobrun never waits, unless --wait asks for it; the plan alone: --dry-run"
+    raise UsageError(f'no option "{name}"', hint)
 
 
 def no_command(argv: Sequence[str]) -> UsageError:

@@ -1,9 +1,9 @@
 """The words in braces that a command's arguments may use, and what they stand for.
 
-Exactly `{name}` of a name below, not preceded by `$`, is replaced, as plain text. `{{name}}`
-becomes `{name}`. Everything else is the command's own: `{}` of find, `{print $1}` of awk, `${HOME}`
-of a shell. A lone brace word that is nearly a name is refused, so that a typo never reaches a
-command.
+Exactly `{name}` of a name below, not preceded by `$`, is replaced, as plain text. Everything else
+is the command's own: `{}` of find, `{print $1}` of awk, `${HOME}` of a shell. A lone brace word
+that is nearly a name is refused, so that a typo never reaches a command. Braces that the command
+wants around a name, or nearly one, are doubled: `{{name}}` becomes `{name}`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,18 @@ def names_in(command: Sequence[str]) -> set[str]:
     }
 
 
+def names_window(command: Sequence[str]) -> bool:
+    """Whether a command's arguments say which window is meant, as far as they show it."""
+    names = {*WINDOW, "key", "slug"}
+    return bool(names & names_in(command)) or any("JOBRUN_" in word for word in command)
+
+
 def fill(argument: str, values: Mapping[str, str]) -> str:
     """The argument with its placeholders replaced; what came out is not looked at again."""
     parts, done = [], 0
     for at, word, escaped in _brace_words(argument):
         width = len(word) + (4 if escaped else 2)
-        if word not in values and not (escaped and word in NAMES):
+        if word not in values and not escaped:
             continue
         parts += [argument[done:at], f"{{{word}}}" if escaped else values[word]]
         done = at + width
@@ -74,7 +80,7 @@ def _valid(mode: str, given: Mapping[str, str]) -> set[str]:
 
 
 def _brace_words(argument: str) -> Iterator[tuple[int, str, bool]]:
-    """(position, word, escaped) of each `{word}` and, for our names, `{{word}}`."""
+    """(position, word, escaped) of each `{word}` and, for names and what is near, `{{word}}`."""
     at = argument.find("{")
     while at >= 0:
         end = argument.find("}", at)
@@ -82,7 +88,7 @@ def _brace_words(argument: str) -> Iterator[tuple[int, str, bool]]:
             return
         word = argument[at + 1 : end]
         doubled = word.startswith("{") and argument[end : end + 2] == "}}"
-        if doubled and word[1:] in NAMES:
+        if doubled and _is_word(word[1:]) and options.nearest(word[1:], NAMES):
             yield at, word[1:], True
             end += 1
         elif _is_word(word) and not (at and argument[at - 1] in "${"):
@@ -93,4 +99,5 @@ def _brace_words(argument: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _is_word(text: str) -> bool:
-    return text.isascii() and text.replace("_", "a").isalnum() and not text[0].isdigit()
+    letters = text.replace("_", "a")
+    return text.isascii() and letters.isalnum() and not letters[0].isdigit()

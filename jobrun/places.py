@@ -195,6 +195,7 @@ def make_folder(path: str, owner: tuple[int, int] | None = None) -> None:
         make_folder(parent, owner)
     try:
         os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # whatever the umask took from it
         if owner is not None and sys.platform != "win32":
             os.chown(path, *owner)
     except FileExistsError:

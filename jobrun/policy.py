@@ -170,8 +170,9 @@ def _is_another_first(asked_for: str, row: JobRow) -> bool:
 
 
 def _first_ignored(job: Job, asked_for: str, mark: int) -> Note:
+    start = "A" if asked_for in ("latest", "none") else asked_for
     hint = (
-        f"older windows: jobrun backfill {job.name} --from {asked_for} --to {iso(mark)}; to leave"
+        f"older windows: jobrun backfill {job.name} --from {start} --to {iso(mark)}; to leave"
         f' some out: jobrun skip {job.name} --from A --to B --reason "..."'
     )
     return note("NOTE", job.name, "first-ignored", hint, asked=asked_for, watermark=mark)

@@ -33,7 +33,7 @@ def streams_of(ledger: str, run: RunRow) -> tuple[Stream, Stream]:
 def _size(path: str) -> int | None:
     try:
         return os.stat(path).st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

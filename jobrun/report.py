@@ -43,7 +43,7 @@ class Report:
         self.environment = environment
 
     def started(self, pid: int) -> None:
-        self.call.lines.event("STARTED", self._fields({"pid": pid}))
+        self.call.lines.event("STARTED", self._fields({}, pid=pid))
 
     def ended(
         self,
@@ -105,17 +105,18 @@ class Report:
         return {"job": job, "what": what, **more, "run": run, "at": self.call.now()}
 
     def _fields(
-        self, details: Mapping[str, object], took: float | None = None
+        self, details: Mapping[str, object], took: float | None = None, pid: int | None = None
     ) -> dict[str, object]:
         unit = self.unit
         return {
             "job": self.job.name,
             "window": None if unit.start is None else (unit.start, unit.end),
             "key": unit.key,
-            "windows": unit.windows if unit.windows > 1 else None,
             **details,
             "attempt": self.claimed.attempt,
             "took": took,
+            "windows": unit.windows if unit.windows > 1 else None,
+            "pid": pid,
             "run": self.claimed.run_id,
             "at": self.call.now(),
         }

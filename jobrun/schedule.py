@@ -55,6 +55,7 @@ _UNITS = {
     "mo": ("mo", "month", "months"),
 }
 _SECONDS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
+LONGEST = 3653 * DAY  # of a window: ten years; beyond it is a slip of the hand
 _MONDAY = 4 * DAY  # 1970-01-05
 
 
@@ -101,6 +102,8 @@ def _split_every(text: str) -> tuple[int, str]:
         raise _bad_every(text)
     if int(digits) == 0:
         raise UsageError(f"--every {text}: a window has a length", f"--every 1{unit}")
+    if int(digits) * _SECONDS.get(unit, 0) > LONGEST:
+        raise UsageError(f"--every {text}: a window of more than ten years", "--every 12mo")
     if unit == "mo" and 12 % int(digits):
         rule = "the months of a year must divide by it"
         raise UsageError(f"--every {text}: {rule}", "--every 1mo, 2mo, 3mo, 4mo, 6mo or 12mo")

@@ -69,7 +69,7 @@ class Database:
     def wait_at_most(self, seconds: float) -> None:
         """How long each statement waits for the locks of others; PATIENCE at first."""
         self._patience = seconds
-        self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+        self.change(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     def close(self) -> None:
         self.connection.close()
@@ -107,7 +107,7 @@ class Transaction:
 
     def roll_back(self) -> None:
         if self._database.connection.in_transaction:
-            self._database.connection.execute("ROLLBACK")
+            self._database.change("ROLLBACK")
 
     def __exit__(
         self,

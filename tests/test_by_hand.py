@@ -34,8 +34,32 @@ def test_rerun_takes_command_options_and_folder_of_the_last_call(sales: Jobrun) 
     """And says so; the kind is rerun and the attempt counts on."""
     found = sales("rerun", "sales", at(9), now=NOW, cwd="/")
     assert (found.status, found.stdout) == (0, "09 rerun 2\n")
-    assert f"in {sales.folder}" in found.lines[0]
+    assert found.lines[0].startswith("jobrun: hint: from the last call: --every 1h --first ")
+    assert found.lines[0].endswith(f" in {sales.folder}")
     assert "PROCESSED" in found.lines[1]
+
+
+def test_rerun_with_another_command_keeps_folder_and_options(jobrun: Jobrun) -> None:
+    """Those of the last call unless given anew, and it says which."""
+    (jobrun.folder / "sub").mkdir()
+    first = ("--every", "1h", "--first", at(10), "-C", "sub", "--ok-exit", "0,3")
+    jobrun("run", "w", *first, "--", "true", now="2026-09-04T11:05:00Z")
+    found = jobrun("rerun", "w", at(10), "--", "sh", "-c", "pwd; exit 3", now=NOW, cwd="/")
+    assert (found.status, found.stdout) == (0, f"{jobrun.folder}/sub\n")
+    assert "--ok-exit 0,3" in found.lines[0]
+    assert found.lines[0].endswith(f" in {jobrun.folder}/sub")
+
+
+def test_a_failed_unit_is_given_up_by_its_key(jobrun: Jobrun) -> None:
+    """Without that `status --check` would name it for ever."""
+    jobrun("run", "drop", "--key", "k1", "--", *FAIL, now=NOW)
+    assert jobrun("status", "--check", now=NOW).status == 1
+    found = jobrun("skip", "drop", "drop:k1", "--reason", "half a file", now=NOW)
+    assert found.status == 0
+    assert 'what=skipped-by-hand key=drop:k1 why="half a file"' in found.stderr
+    assert jobrun.query("select state from jobrun_window") == [("skipped",)]
+    again = jobrun("run", "drop", "--key", "k1", "--", *FAIL, now=NOW)
+    assert (again.status, "reason=key-exists" in again.stderr) == (0, True)
 
 
 def test_rerun_takes_a_key_as_it_was_printed(sales: Jobrun) -> None:
@@ -103,7 +127,7 @@ def test_skip_finishes_windows_by_hand(jobrun: Jobrun) -> None:
     assert jobrun(*call, *FAIL, now="2026-09-04T09:05:00Z").status == 3
     found = jobrun("skip", "a", at(8), "--reason", "source down", now=NOW)
     assert found.status == 0
-    assert 'what=skipped-by-hand windows=1 reason="source down"' in found.stderr
+    assert 'what=skipped-by-hand windows=1 why="source down"' in found.stderr
     assert jobrun(*call, *SHOW, now=NOW).stdout.split()[::3] == ["09", "10", "11"]
 
 

@@ -127,6 +127,28 @@ def test_quiet_may_come_from_the_environment(value: str, quiet: bool) -> None:
             'no option "--nonsense-word"',
             "jobrun run --help lists them",
         ),
+        (["½", "--", "true"], 'JOB "½": letters, digits, . _ - only; "½" is not', None),
+        (
+            ["\u0301a", "--", "true"],
+            'JOB "\u0301a": a name begins with a letter, a digit or _',
+            None,
+        ),
+        (
+            ["j", "-n", "--", "true"],
+            'no option "-n"',
+            "jobrun never waits, unless --wait asks for it; the plan alone: --dry-run",
+        ),
+        (["j", "-z", "--", "true"], 'no option "-z"', "jobrun run --help lists them"),
+        (
+            ["j", "--timeout", "10000w", "--", "true"],
+            '--timeout "10000w": a duration is at most 100 years',
+            "--timeout 15m",
+        ),
+        (
+            ["j", "--every", "3000000d", "--", "true"],
+            "--every 3000000d: a window of more than ten years",
+            "--every 12mo",
+        ),
         (["j", "-qv", "--", "true"], 'no option "-qv"', "apart: -q -v"),
         (["j", "-k5s", "--", "true"], 'no option "-k5s"', "apart: -k 5s"),
         (["j", "--quiet=yes", "--", "true"], '--quiet takes no value, "yes" was given', "--quiet"),
@@ -216,7 +238,22 @@ def test_a_bad_log_format_in_the_environment_is_named() -> None:
     assert message == 'JOBRUN_LOG_FORMAT "xml": text or json'
 
 
-@pytest.mark.parametrize("name", ["sales", "Sales", "été", "売上", "a.b_c-d", "_x", "9", "x" * 100])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sales",
+        "Sales",
+        "été",
+        "e\u0301te\u0301",
+        "売上",
+        "हिन्दी",
+        "ไทยที่",
+        "a.b_c-d",
+        "_x",
+        "9",
+        "x" * 100,
+    ],
+)
 def test_names_of_any_script_are_jobs(name: str) -> None:
     """Letters of any script, digits, dot, underscore, hyphen."""
     assert parse(name, "--", "true").name == name
@@ -291,6 +328,8 @@ VALUES = {"start": "S", "end": "E", "key": "j:S", "start_date": "D"}
         ("}{start}{", "}S{"),
         ("{other_word}", "{other_word}"),
         ("{{other_word}}", "{{other_word}}"),
+        ("{{start_dat}}", "{start_dat}"),
+        ("{{ start }}", "{{ start }}"),
         ("%{start}%", "%S%"),
     ],
 )

@@ -474,3 +474,44 @@ def test_many_windows_on_a_terminal_show_how_far_it_is(
     screen = read_to_end(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert (f"{hours}/{hours}".encode() in screen) == bar
+
+
+def test_what_cant_be_kept_never_touches_the_command(jobrun: Jobrun) -> None:
+    """A folder that is a file, a full disk: a WARNING, and the run is what it is."""
+    jobrun("run", "b", "--", "true")
+    Path(f"{jobrun.ledger}.d/output").write_text("not a folder")
+    found = jobrun("run", "a", "--", *sh("echo out; echo err >&2"))
+    assert (found.status, found.stdout) == (0, "out\n")
+    assert "WARNING job=a what=output-lost" in found.stderr
+    assert jobrun.query("select outcome from jobrun_run where job = 'a'") == [("succeeded",)]
+    assert "Traceback" not in jobrun("logs", "a").stderr
+
+
+def test_a_pipe_or_a_device_is_no_unit_of_work(jobrun: Jobrun) -> None:
+    """They have no end: refused before anything is read."""
+    pipe = jobrun.folder / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, "/dev/zero", "/dev/null", jobrun.folder):
+        found = jobrun("run", "a", "--key-file", str(path), "--", "true")
+        assert found.status == 2
+        assert "not a regular file" in found.stderr
+    assert not jobrun.ledger.exists()
+
+
+def test_what_is_left_is_said_where_failures_leave_holes(jobrun: Jobrun) -> None:
+    """BACKLOG with its number, also as a number in JSON."""
+    call = ("run", "a", "--every", "1h", "--first", "2026-09-04T06:00Z", "--max-windows", "2")
+    go_on = ("--on-failure", "continue", "--log-format", "json", "--", "false")
+    found = jobrun(*call, *go_on, now="2026-09-04T12:05:00Z")
+    assert found.status == 1
+    (backlog,) = [line for line in map(json.loads, found.lines) if line["word"] == "BACKLOG"]
+    assert (backlog["left"], backlog["from"]) == (4, "2026-09-04T08:00:00Z")
+
+
+def test_a_command_that_gets_no_window_is_told_once(jobrun: Jobrun) -> None:
+    """At the first run of a job: after an outage it would run as often as windows were missed."""
+    call = ("run", "a", "--every", "1h", "-q", "--", "true")
+    assert "NOTE job=a what=no-window" in jobrun(*call, now="2026-09-04T12:05:00Z").stderr
+    assert jobrun(*call, now="2026-09-04T13:05:00Z").stderr == ""
+    latest = ("run", "b", "--every", "1h", "--catch-up", "latest", "-q", "--", "true")
+    assert "no-window" not in jobrun(*latest, now="2026-09-04T12:05:00Z").stderr

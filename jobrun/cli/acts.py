@@ -15,7 +15,7 @@ from jobrun.instants import iso
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
-from jobrun.rows import JobRow
+from jobrun.rows import BY_HAND, FAILED, JobRow, Opening, WindowRow
 
 if TYPE_CHECKING:
     from jobrun.schedule import Grid
@@ -30,14 +30,31 @@ def skip(
             "skip takes WHEN, or --from and --to", "jobrun skip JOB yesterday --reason TEXT"
         )
     with under_lock(call, name) as (ledger, row):
+        unit = ledger.window(name, when) if when is not None else None
+        if unit is not None and unit.start is None:
+            return _skip_unit(call, ledger, row, unit, reason)
         grid = stored_grid(row)
         known = turn.stored(ledger, name)
         plan = policy.plan_skip(name, grid, known, call.now(), when, since, until, reason)
         if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
             raise _moved(name)
-        what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "reason": reason}
+        what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "why": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
         return 0
+
+
+def _skip_unit(call: Call, ledger: Ledger, row: JobRow, unit: WindowRow, reason: str) -> int:
+    """A failed unit of --key that will not be tried again."""
+    if unit.state != FAILED:
+        raise UsageError(f"{unit.key} is {unit.state}: there is nothing to skip")
+    events = ((unit.key, BY_HAND, f"skipped: {reason}"),)
+    ended = ((unit.key, BY_HAND),)
+    opening = Opening(row.name, row.token, call.now(), ended=ended, events=events)
+    if ledger.open(opening, None, None) is None:
+        raise _moved(row.name)
+    what = {"job": row.name, "what": "skipped-by-hand", "key": unit.key, "why": reason}
+    call.lines.event("NOTE", {**what, "at": call.now()})
+    return 0
 
 
 def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
@@ -58,9 +75,12 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         grid = stored_grid(row)
         known = turn.stored(held, name)
         instant, opening = policy.plan_watermark(name, grid, known, call.now(), to, reason)
-        if held.set_watermark(opening, instant, grid.next) is None:
+        opened = held.set_watermark(opening, instant, grid.next)
+        if opened is None:
             raise _moved(name)
-        what = {"job": name, "what": "watermark-set", "watermark": instant, "reason": reason}
+        # Up again over what is finished already: where it has come to, not what was asked for.
+        settled = opened.watermark
+        what = {"job": name, "what": "watermark-set", "watermark": settled, "why": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
         return 0
 

@@ -19,7 +19,9 @@ def history(
     job: AnyJobArgument = None,
     since: SinceOption = None,
     every: Annotated[bool, typer.Option("--all", help="Each repeat of a window, too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most N rows.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most N rows.")
+    ] = 20,
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> int:

@@ -126,7 +126,7 @@ def _remarks(setting: Setting, plan: Plan) -> Iterator[tuple[str, str]]:
     for note in plan.notes:
         yield from _note(note)
     job = setting.job
-    if setting.describe is not None and not _gets_window(job.command):
+    if setting.describe is not None and not placeholders.names_window(job.command):
         yield "note: COMMAND names no {start} or {end}; after an outage of n windows it runs n", DIM
         yield "      times (--catch-up latest: once), unless it reads JOBRUN_WINDOW_START", DIM
     if setting.late is not None:
@@ -143,13 +143,10 @@ def _note(note: Note) -> Iterator[tuple[str, str]]:
 
 
 def _field(value: object) -> str:
+    if isinstance(value, tuple):
+        return "/".join(iso(instant) for instant in value)
     # Of the fields of a note, whole numbers this large are instants.
     return iso(value) if isinstance(value, int) and value > 10**8 else str(value)
-
-
-def _gets_window(command: Sequence[str]) -> bool:
-    used = placeholders.names_in(command) & {*placeholders.WINDOW, "key", "slug"}
-    return bool(used) or any("JOBRUN_" in argument for argument in command)
 
 
 def _end(setting: Setting, plan: Plan) -> Line:
