@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jobrun import places, rows
-from jobrun.ended import AT_CWD, AT_EXEC, INTERRUPTED, NOT_STARTED, TIMED_OUT
+from jobrun.ended import AT_CWD, AT_EXEC, AT_GUARDIAN, INTERRUPTED, NOT_STARTED, TIMED_OUT
 from jobrun.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_SIGNAL, EXIT_TIMED_OUT
 from jobrun.instants import iso, iso_z
 from jobrun.rows import Claimed
@@ -123,8 +123,9 @@ def judge(ended: Ended, job: Job) -> Verdict:
 
 
 def not_started_code(ended: Ended) -> int:
-    number = ended.error[0] if ended.error else 0
-    missing = number in (errno.ENOENT, errno.ENOTDIR)
+    """127 for a program or a folder that is not there, 126 for whatever else stood in the way."""
+    number, stage = ended.error or (0, AT_EXEC)
+    missing = stage != AT_GUARDIAN and number in (errno.ENOENT, errno.ENOTDIR)
     return EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
 
 
@@ -138,6 +139,9 @@ _SHELL_WORDS = frozenset(
 def why_not_started(ended: Ended, job: Job, path: str, command: str) -> tuple[str, str | None]:
     """(error, hint) for a command that can't be started."""
     number, stage = ended.error or (0, AT_EXEC)
+    reason = ended.detail or os.strerror(number).lower()
+    if stage == AT_GUARDIAN:
+        return f'can\'t start "{command}": before it began: {reason}', None
     if stage == AT_CWD:
         return f'--cwd "{job.cwd}": {os.strerror(number).lower()}', None
     if not_started_code(ended) == EXIT_NOT_FOUND:
@@ -149,7 +153,7 @@ def why_not_started(ended: Ended, job: Job, path: str, command: str) -> tuple[st
         return f'not executable: "{command}" is a folder', None
     if number == errno.EACCES:
         return f'not executable: "{found}"', f"chmod +x {found}"
-    return f'can\'t start "{command}": {os.strerror(number).lower()}', None
+    return f'can\'t start "{command}": {reason}', None
 
 
 def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:

@@ -62,7 +62,7 @@ class Report:
             lines.event(word, self._fields(details, ended.took), force=told)
             self._explain(ended, verdict, word, output)
             if self.job.output == "on-failure" and verdict.outcome != rows.SUCCEEDED:
-                output.show()
+                output.show(signals)
         self._notes(ended, output)
 
     def survivors(self, pids: tuple[int, ...]) -> None:

@@ -260,8 +260,10 @@ def _tell_notes(job: Job, call: Call, plan: Plan) -> None:
 
 
 def _tell_no_window(job: Job, call: Call) -> None:
-    """Once, at the first run: a command that names no window runs n times for n windows."""
+    """To a person, at the first run: what names no window runs n times for n windows."""
     if job.catch_up == "latest" or placeholders.names_window(job.command):
+        return
+    if not call.lines.on_terminal():
         return
     call.lines.event("NOTE", {"job": job.name, "what": "no-window", "at": call.now()})
     call.lines.say(

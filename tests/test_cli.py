@@ -48,7 +48,7 @@ def test_a_bare_call_prints_a_guide_and_is_no_success(jobrun: Jobrun) -> None:
         (["help", "crontabs"], 'no topic "crontabs"', "jobrun help crontab"),
         (
             ["history", "-n", "many"],
-            "jobrun history: invalid value for '--limit' / '-n': 'many' is not a valid int",
+            "jobrun history: invalid value for '--limit' / '-n': 'many' is not a valid int range",
             "jobrun history --help",
         ),
     ],

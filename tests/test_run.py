@@ -509,9 +509,21 @@ def test_what_is_left_is_said_where_failures_leave_holes(jobrun: Jobrun) -> None
 
 
 def test_a_command_that_gets_no_window_is_told_once(jobrun: Jobrun) -> None:
-    """At the first run of a job: after an outage it would run as often as windows were missed."""
-    call = ("run", "a", "--every", "1h", "-q", "--", "true")
-    assert "NOTE job=a what=no-window" in jobrun(*call, now="2026-09-04T12:05:00Z").stderr
-    assert jobrun(*call, now="2026-09-04T13:05:00Z").stderr == ""
-    latest = ("run", "b", "--every", "1h", "--catch-up", "latest", "-q", "--", "true")
-    assert "no-window" not in jobrun(*latest, now="2026-09-04T12:05:00Z").stderr
+    """To a person at the first run: after an outage it would run as often as windows were missed."""
+
+    def on_terminal(*argv: str) -> bytes:
+        call = jobrun.argv("run", *argv, now="2026-09-04T12:05:00Z")
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(jobrun.folder)
+            os.execve(call[0], call, jobrun.environment)
+        screen = read_to_end(terminal)
+        os.waitpid(pid, 0)
+        return screen
+
+    call = ("--every", "1h", "-q", "--", "true")
+    assert b"NOTE job=a what=no-window" in on_terminal("a", *call)
+    assert b"no-window" not in on_terminal("a", *call)
+    assert b"no-window" not in on_terminal("b", "--catch-up", "latest", *call)
+    assert b"no-window" not in on_terminal("c", "--every", "1h", "--", "echo", "{start}")
+    assert "no-window" not in jobrun("run", "d", *call, now="2026-09-04T12:05:00Z").stderr
