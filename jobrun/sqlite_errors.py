@@ -13,6 +13,8 @@ def explained(error: sqlite3.Error, path: str, patience: float) -> Exception:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None or code & 0xFF in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISUSE):
         return error
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index beside a write-ahead log found no room
+        code = sqlite3.SQLITE_FULL
     kind, rule, hint = _MEANING.get(code & 0xFF, (LedgerError, "can't be used", None))
     detail = f"{error}, {getattr(error, 'sqlite_errorname', code)}"
     if hint is not None:
