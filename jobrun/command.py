@@ -147,30 +147,38 @@ def why_not_started(ended: Ended, job: Job, path: str, command: str) -> tuple[st
     if not_started_code(ended) == EXIT_NOT_FOUND:
         return _not_found(command, path, job)
     if number == errno.ENOEXEC:
-        return f'can\'t start "{command}": its first line is no #!', f"-- sh {command}"
+        return f'can\'t start "{command}": its first line is no #!', f"-- sh {_typed(command)}"
     found = command if os.sep in command else next(iter(_found(command, path)), command)
     if os.path.isdir(found):
         return f'not executable: "{command}" is a folder', None
     if number == errno.EACCES:
-        return f'not executable: "{found}"', f"chmod +x {found}"
+        return f'not executable: "{found}"', f"chmod +x {_typed(found)}"
     return f'can\'t start "{command}": {reason}', None
+
+
+def _typed(*words: str) -> str:
+    """The words as a shell reads them: a hint is there to be typed."""
+    from shlex import join
+
+    return join(words)
 
 
 def _not_found(command: str, path: str, job: Job) -> tuple[str, str | None]:
     if command in _SHELL_WORDS:
-        rest = " ".join(job.command[1:])
-        hint = f"-- sh -ec '{command} {rest}'"
+        rest = _typed(*job.command[1:])
+        hint = f"-- sh -ec {_typed(f'{command} {rest}')}"
         if command == "cd":
             folder = rest or "DIR"
-            hint = f"--cwd {folder} -- COMMAND, or -- sh -ec 'cd {folder} && COMMAND'"
+            line = _typed(f"cd {folder} && COMMAND")
+            hint = f"--cwd {folder} -- COMMAND, or -- sh -ec {line}"
         return f'not found: "{command}" (a word of the shell, not a program)', hint
     if " " in command:
-        hint = f"without the quotes: -- {command}; for a shell's line: -- sh -ec '{command}'"
+        hint = f"without the quotes: -- {command}; for a shell's line: -- sh -ec {_typed(command)}"
         return f'not found: "{command}" (one argument with spaces in it)', hint
     name, equals, _ = command.partition("=")
     if equals and name.isidentifier():
-        rest = " ".join(job.command[1:]) or "COMMAND"
-        return f'not found: "{command}"', f"-- env {command} {rest}"
+        rest = _typed(*job.command[1:]) or "COMMAND"
+        return f'not found: "{command}"', f"-- env {_typed(command)} {rest}"
     if os.sep in command or "/" in command:
         return _no_such_file(command, job)
     elsewhere = _found(command, _USUAL_PLACES)
