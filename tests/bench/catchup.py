@@ -31,7 +31,7 @@ SINGLE = 20  # of so many windows one is run by a call of its own
 
 
 def measure(given: Namespace, place: Place) -> None:
-    windows = 20 if given.quick else given.windows
+    windows = 5 if given.quick else given.windows
     singles = max(windows // SINGLE, 2)
 
     def caught_up(job: str, count: int) -> list[str]:

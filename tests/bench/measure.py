@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -58,8 +59,8 @@ class Pairs(NamedTuple):
 
 
 def pairs(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> Pairs:
-    """So many pairs, and one more before them that fills the caches and is not counted."""
-    taken = [(ours(), theirs()) for _ in range(rounds + 1)][1:]
+    """So many pairs, and one before them that fills the caches; it counts only if it is alone."""
+    taken = [(ours(), theirs()) for _ in range(rounds + 1)][min(rounds, 1) :]
     return Pairs(tuple(a for a, _ in taken), tuple(b for _, b in taken))
 
 
@@ -187,9 +188,9 @@ def rival(given: argparse.Namespace, name: str) -> str | None:
 
 
 def run(given: argparse.Namespace, bench: Callable[[argparse.Namespace, Place], None]) -> int:
-    """Look at what is needed, make a folder, measure; the exit code."""
+    """Look at what is needed, make a folder, measure. Exit 77 where something is missing."""
     if given.quick:
-        given.rounds = 1
+        given.rounds = 0
     jobrun = given.jobrun or installed()
     missing = [f"{tool} ({package})" for tool, package in STACK_TOOLS.items() if not which(tool)]
     if jobrun is None or missing:
@@ -201,7 +202,7 @@ def run(given: argparse.Namespace, bench: Callable[[argparse.Namespace, Place], 
         try:
             bench(given, place)
         except Unexpected as unexpected:
-            print(f"can't be measured: {unexpected}")
+            print(f"\nwrong: {unexpected}")
             return 1
         print(f"\nload at the end: {load()}")
     return 0
@@ -277,8 +278,8 @@ class Table:
     def _plain(self) -> Iterator[str]:
         widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
         for row in self._rows:
-            cells = (_aligned(cell, width) for cell, width in zip(row, widths, strict=True))
-            yield "  ".join(cells).rstrip()
+            first, *others = zip(row, widths, strict=True)
+            yield "  ".join([first[0].ljust(first[1]), *starmap(_aligned, others)]).rstrip()
 
 
 def _aligned(cell: str, width: int) -> str:

@@ -60,7 +60,7 @@ VALUES ('beat', ?, 'new', 1, 1, 'db1', ?, 'etl', 0, ?, ?, 0.1, 'succeeded', 0)
 
 
 def measure(given: Namespace, place: Place) -> None:
-    rows = 2000 if given.quick else given.rows
+    rows = 200 if given.quick else given.rows
     many, few = (ledger_of(place, number) for number in (rows, FEW))
     compare(given, many, few, rows)
     show_screens(given, many, rows)
@@ -134,7 +134,7 @@ def compare(given: Namespace, many: Place, few: Place, rows: int) -> None:
 def show_screens(given: Namespace, place: Place, rows: int) -> None:
     table = Table(f"screens at {rows:,} windows and runs", "screen", "s", "wanted")
     for argv in SCREENS:
-        took = median(place.seconds(place.call(*argv)) for _ in range(min(given.rounds, 5)))
+        took = median(place.seconds(place.call(*argv)) for _ in range(min(given.rounds, 5) or 1))
         # `--all` prints every run there is.
         most = 0.3 if "--all" not in argv and argv[0] not in ("show", "logs") else None
         table.add(f"jobrun {' '.join(argv)}", f"{took:.3f}", verdict(took, most))
@@ -154,11 +154,12 @@ def start_many(given: Namespace, place: Place) -> None:
     """As cron does at the full hour: all in one moment, on one ledger."""
     place.seconds(place.call("run", "first", "-q", "--", "true"))
     starts: list[Start] = []
-    for _ in range(1 if given.quick else 3):
-        started = [start_one(place, f"job-{number}") for number in range(JOBS)]
+    jobs, times = (4, 1) if given.quick else (JOBS, 3)
+    for _ in range(times):
+        started = [start_one(place, f"job-{number}") for number in range(jobs)]
         starts += [outcome(process, at) for process, at in started]
     delays = [start.delay for start in starts]
-    title = f"{JOBS} jobs started in one moment, {len(starts)} starts"
+    title = f"{jobs} jobs started in one moment, {len(starts)} starts"
     table = Table(title, "what", "", "wanted")
     p99 = quantiles(delays, n=100, method="inclusive")[98]
     table.add("until the command runs, s: median", f"{median(delays):.2f}", "-")
@@ -190,7 +191,7 @@ def plan_a_year(given: Namespace, place: Place) -> None:
     windows = ("run", "year", "--every", "1m", "--first", first)
     call = (*windows, "--dry-run", "--", "true")
     table = Table("a backlog of a year of minutes", "what", "", "wanted")
-    took = median(place.seconds(place.call(*call)) for _ in range(given.rounds))
+    took = median(place.seconds(place.call(*call)) for _ in range(given.rounds or 1))
     table.add("planned (--dry-run), s", f"{took:.2f}", verdict(took, 1.0))
     size = peak(place, *call)
     table.add("memory of that, MiB", f"{size:.1f}", verdict(size, 50))
