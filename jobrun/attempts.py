@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FEW = 3  # windows that need no word about how far it is
 RECORD_FOR = 600  # seconds that a finished run is tried to be recorded
+BUSY_FOR = 10  # seconds of them that other writers may need before it is worth a line
 
 
 class Running(NamedTuple):
@@ -223,17 +224,17 @@ class Attempts:
     def _record(self, run: Run, result: Result, claim: Claim | None) -> Finished:
         """The finishing transaction, tried for ten minutes or until a signal."""
         situation = self.situation
-        deadline = time.monotonic() + RECORD_FOR
-        warned = False
+        began, warned = time.monotonic(), False
         while True:
             try:
                 return situation.ledger.finish(result, claim, self.next_boundary)
             except NotRecorded as error:
                 raise not_recorded(result, error) from None
             except (LedgerError, Refused) as error:
-                if time.monotonic() >= deadline or situation.signals.received:
+                waited = time.monotonic() - began
+                if waited >= RECORD_FOR or situation.signals.received:
                     raise not_recorded(result, error) from None
-                if not warned:
+                if not warned and (waited >= BUSY_FOR or not isinstance(error, Refused)):
                     run.report.unrecorded(error)
                     warned = True
                 situation.signals.pause(1.0)
