@@ -20,7 +20,7 @@ from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job
-    from jobrun.policy import Unit
+    from jobrun.plans import Unit
     from jobrun.process import Ended
 
 # Set or removed for every command, by name of placeholder or of a value below.

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from jobrun import asked, consent, options, rows, windows
-from jobrun.asked import plan_skip, plan_watermark
+from jobrun import consent, options, rows, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_old, notes_of
 from jobrun.instants import HOUR, iso
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
@@ -24,29 +23,19 @@ if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid
 
-__all__ = [
-    "Plan",
-    "Skip",
-    "Unit",
-    "plan",
-    "plan_call",
-    "plan_skip",
-    "plan_watermark",
-    "retry_delay",
-    "single",
-    "skipped",
-]
-
 
 def plan_call(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     """The plan of a call that has windows, whatever asks for them."""
-    by_mode: dict[str, Callable[[Job, Grid, Stored, int], Plan]] = {
-        options.WINDOWS: plan,
+    if job.mode == options.WINDOWS:
+        return plan(job, grid, known, now)
+    from jobrun import asked
+
+    by_hand: dict[str, Callable[[Job, Grid, Stored, int], Plan]] = {
         options.BY_HAND: asked.plan_window,
         options.RERUN: asked.plan_rerun,
         options.BACKFILL: asked.plan_range,
     }
-    return by_mode[job.mode](job, grid, known, now)
+    return by_hand[job.mode](job, grid, known, now)
 
 
 def single(name: str, known: Stored, now: int, unit: Unit) -> Plan:

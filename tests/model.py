@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from jobrun import asked, options, policy, rows, schedule, windows
 from jobrun import job as jobs
-from jobrun import options, policy, rows, schedule, windows
 from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import HOUR, iso
 from jobrun.job import Job
@@ -212,7 +212,7 @@ class Model:
         assert self.row is not None
         assert self.row.schedule is not None
         grid = schedule.parse(self.row.schedule)
-        instant, opening = policy.plan_watermark(
+        instant, opening = asked.plan_watermark(
             self.name, grid, self.stored(), now, given["--set"], given["--reason"]
         )
         self._open(opening, self.row.schedule)

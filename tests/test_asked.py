@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobrun import policy, schedule
+from jobrun import asked, schedule
 from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import HOUR, iso
 from jobrun.plans import Plan
@@ -180,7 +180,7 @@ def test_a_range_is_bounded() -> None:
 
 def skip(model: Model, *args: str | None, now: int = NOW) -> Plan:
     when, since, until = (*args, None, None)[:3]
-    return policy.plan_skip("j", GRID, model.stored(), now, when, since, until, "source down")
+    return asked.plan_skip("j", GRID, model.stored(), now, when, since, until, "source down")
 
 
 def test_a_range_is_skipped_as_one_gap_around_its_rows() -> None:
@@ -240,7 +240,7 @@ def test_raising_the_watermark_leaves_no_hole() -> None:
     """R18: what is passed over is finished by hand: pending in gaps, failed by its row."""
     model = called()
     key = model.failed(11)
-    instant, opening = policy.plan_watermark(
+    instant, opening = asked.plan_watermark(
         "j", GRID, model.stored(), NOW, "2026-09-04T12:00Z", "moved by hand"
     )
     assert instant == NOON
@@ -252,7 +252,7 @@ def test_raising_the_watermark_leaves_no_hole() -> None:
 def test_lowering_the_watermark_changes_nothing_else() -> None:
     """R38: what ends after now is made void by the ledger; the rest stays."""
     model = done()
-    instant, opening = policy.plan_watermark(
+    instant, opening = asked.plan_watermark(
         "j", GRID, model.stored(), NOW, "2026-09-04T07:00Z", "again"
     )
     assert (instant, opening.gaps, opening.ended) == (MIDNIGHT + 7 * HOUR, (), ())
@@ -262,10 +262,10 @@ def test_lowering_the_watermark_changes_nothing_else() -> None:
 def test_a_watermark_is_refused(to: str) -> None:
     """R38: a boundary, not after now, with a zone."""
     with pytest.raises(UsageError, match="--set"):
-        policy.plan_watermark("j", GRID, called().stored(), NOW, to, "why")
+        asked.plan_watermark("j", GRID, called().stored(), NOW, to, "why")
 
 
 def test_by_hand_too_a_clock_must_have_been_set() -> None:
     """R39."""
     with pytest.raises(JobrunError, match="clock not set"):
-        policy.plan_watermark("j", GRID, Model().stored(), 180, "1970-01-03", "why")
+        asked.plan_watermark("j", GRID, Model().stored(), 180, "1970-01-03", "why")

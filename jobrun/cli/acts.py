@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from jobrun import asked, places, process, run, schedule, turn
 from jobrun import job as jobs
-from jobrun import places, policy, process, run, schedule, turn
 from jobrun.by_hand import known_job
 from jobrun.call import Call
 from jobrun.errors import Refused, UsageError
@@ -35,7 +35,7 @@ def skip(
             return _skip_unit(call, ledger, row, unit, reason)
         grid = stored_grid(row)
         known = turn.stored(ledger, name)
-        plan = policy.plan_skip(name, grid, known, call.now(), when, since, until, reason)
+        plan = asked.plan_skip(name, grid, known, call.now(), when, since, until, reason)
         if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
             raise _moved(name)
         what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "why": reason}
@@ -74,7 +74,7 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
     with under_lock(call, name) as (held, row):
         grid = stored_grid(row)
         known = turn.stored(held, name)
-        instant, opening = policy.plan_watermark(name, grid, known, call.now(), to, reason)
+        instant, opening = asked.plan_watermark(name, grid, known, call.now(), to, reason)
         opened = held.set_watermark(opening, instant, grid.next)
         if opened is None:
             raise _moved(name)
