@@ -32,10 +32,13 @@ def roots(modules: set[str]) -> set[str]:
 @pytest.mark.parametrize("argv", [HOURLY, ("run", "b", "-q", "--", "true")])
 def test_a_run_loads_nothing_that_is_slow(jobrun: Jobrun, argv: tuple[str, ...]) -> None:
     """Neither typer nor croniter nor rich; and no dataclasses, subprocess, json, logging either."""
-    found = roots(loaded(jobrun, *argv))
+    modules = loaded(jobrun, *argv)
+    found = roots(modules)
     slow = {"typer", "click", "croniter", "rich", "dateutil", "dataclasses", "inspect"}
     slow |= {"subprocess", "logging", "tempfile", "hashlib", "zoneinfo", "asyncio", "concurrent"}
+    slow |= {"json", "pathlib", "urllib", "ipaddress"}
     assert not found & slow
+    assert "jobrun.asked" not in modules
     assert "sqlite3" in found
 
 
@@ -58,7 +61,7 @@ def test_a_call_that_meets_a_held_lock_loads_nothing_to_run_with(jobrun: Jobrun)
     assert holder.stdout.readline() == b"held\n"
     found = loaded(jobrun, "run", "a", "-q", "--", "true")
     holder.communicate(timeout=20)
-    assert not found & {"jobrun.turn", "jobrun.policy", "jobrun.attempts", "jobrun.process", "json"}
+    assert not found & {"jobrun.turn", "jobrun.policy", "jobrun.attempts", "jobrun.process"}
     assert jobrun.query("select reason from jobrun_skip") == [("lock-held",)]
 
 
