@@ -79,7 +79,7 @@ sys.stdin.read()
 @STREAMS
 @pytest.mark.parametrize(
     ("megabytes", "block"),
-    [(20, "x"), (20, "0123456789abcde\n"), pytest.param(350, "x", marks=pytest.mark.long)],
+    [(20, "x"), (20, "0123456789abcde\n"), (350, "x")],
 )
 def test_O03_a_giant_line_does_not_grow_the_memory(
     jobrun: Jobrun, megabytes: int, block: str, stream: int
