@@ -197,7 +197,7 @@ def carry_out(
         _tell_notes(job, call, plan)
 
     if not plan.units:
-        if plan.writes and ledger.open(opening, None, following) is None:
+        if (plan.writes or lost) and ledger.open(opening, None, following) is None:
             return None
         tell()
         return _skip(situation, plan)
