@@ -19,8 +19,14 @@ FOLDER = os.path.join(os.path.dirname(__file__), "schema", "sqlite")
 
 def scripts() -> list[str]:
     """The text of every migration, in order: the first one makes version 1."""
-    names = sorted(name for name in os.listdir(FOLDER) if name.endswith(".sql"))
-    return [_read(os.path.join(FOLDER, name)) for name in names]
+    try:
+        names = sorted(name for name in os.listdir(FOLDER) if name.endswith(".sql"))
+        return [_read(os.path.join(FOLDER, name)) for name in names]
+    except OSError as error:
+        raise LedgerError(
+            f"{error.filename or FOLDER}, a file of jobrun's own, can't be read: {error.strerror}",
+            "ulimit -n for too many open files; else install jobrun anew",
+        ) from error
 
 
 def migrate(database: Database, own: bool, migrations: Sequence[str] | None = None) -> None:
