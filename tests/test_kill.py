@@ -1,9 +1,10 @@
-"""Random kills for a while (tests/bench/kill.py), and what they have found, each as a plain test."""
+"""Random kills (tests/bench/kill.py) for a while, and what they found, each as a plain test."""
 
 from __future__ import annotations
 
 import os
-import signal
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,32 +37,114 @@ sys.exit(frozen.run({NOW}, sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("mode", [("--every", "1h", "--stdin", "null"), ("--key", "k"), ()])
-def test_a_run_that_opens_after_the_look_for_runs_is_seen(
-    jobrun: Jobrun, mode: tuple[str, ...]
-) -> None:
-    """Its lock file is removed under a call that plans: another call runs, and no second beside."""
-    jobrun("run", "b", "--", "true")  # a ledger
-    fifo = jobrun.folder / "fifo"
-    os.mkfifo(fifo)
-    sleeper = subprocess.Popen(
-        [PYTHON, "-c", AFTER_THE_LOOK, "run", "a", *mode, "--", "echo", "second"],
+def paused_after_the_look(jobrun: Jobrun, *argv: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [PYTHON, "-c", AFTER_THE_LOOK, *argv],
         env=jobrun.environment,
         cwd=jobrun.folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert sleeper.stdout is not None
-    assert sleeper.stdout.readline() == b"looked\n"
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"looked\n"
+    return process
+
+
+def runs_meanwhile(jobrun: Jobrun, *mode: str) -> subprocess.Popen[bytes]:
+    """A call whose command lasts until somebody writes to `fifo`; the lock is no obstacle."""
+    os.mkfifo(jobrun.folder / "fifo")
     Path(places.locks_folder(str(jobrun.ledger)), f"{places.slug('a')}.lock").unlink()
-    runs = jobrun.start("run", "a", *mode, "--", "sh", "-c", f"echo ready; cat {fifo}", now=LATER)
-    assert runs.stdout is not None
-    assert runs.stdout.readline() == b"ready\n"
+    command = ("sh", "-c", "echo ready; cat fifo")
+    process = jobrun.start("run", "a", *mode, "--", *command, now=LATER)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.mark.parametrize("mode", [("--every", "1h", "--stdin", "null"), ("--key", "k"), ()])
+def test_a_run_that_opens_after_the_look_for_runs_is_seen(
+    jobrun: Jobrun, mode: tuple[str, ...]
+) -> None:
+    """Its lock file is removed under a call that plans: another call runs, and no second beside."""
+    jobrun("run", "b", "--", "true")  # a ledger
+    sleeper = paused_after_the_look(jobrun, "run", "a", *mode, "--", "echo", "second")
+    runs = runs_meanwhile(jobrun, *mode)
     out, err = sleeper.communicate(b"go on\n", timeout=20)
-    fifo.write_text("first\n")
+    (jobrun.folder / "fifo").write_text("first\n")
     first, _ = runs.communicate(timeout=20)
     assert (runs.returncode, first) == (0, b"first\n")
     assert out == b""
     assert b"reason=lock-held" in err
     assert jobrun.query("select count(*), max(token) from jobrun_run where job = 'a'") == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        ("skip", "a", "2026-09-04T11:00Z", "--reason", "x"),
+        ("watermark", "a", "--set", "2026-09-04T09:00Z", "--reason", "x"),
+    ],
+)
+def test_an_act_by_hand_sees_a_run_that_opens_after_its_look(
+    jobrun: Jobrun, act: tuple[str, ...]
+) -> None:
+    """The same under `skip` and `watermark --set`: refused, and the run is recorded."""
+    jobrun("run", "a", "--every", "1h", "--", "true", now="2026-09-04T11:05:00Z")
+    sleeper = paused_after_the_look(jobrun, *act)
+    runs = runs_meanwhile(jobrun, "--every", "1h")
+    _, err = sleeper.communicate(b"go on\n", timeout=20)
+    (jobrun.folder / "fifo").write_text("first\n")
+    runs.communicate(timeout=20)
+    assert (sleeper.returncode, runs.returncode) == (75, 0), err
+    assert jobrun.query("select state from jobrun_window") == [("processed",), ("processed",)]
+    assert jobrun.query("select watermark from jobrun_job") == [("2026-09-04T12:00:00+00:00",)]
+
+
+def kill(*argv: str) -> tuple[int, str]:
+    """A run of tests/bench/kill.py, which ends all that it started also where we give it up."""
+    for program in ("bash", "setsid"):
+        if not shutil.which(program):
+            pytest.skip(f"needs {program}")
+    harness = subprocess.Popen(
+        [PYTHON, "-m", "tests.bench.kill", *argv],
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        out, _ = harness.communicate(timeout=400)
+    except subprocess.TimeoutExpired:
+        harness.terminate()
+        out, _ = harness.communicate(timeout=60)
+    return harness.returncode, out
+
+
+@pytest.mark.long
+def test_random_kills() -> None:
+    """Sixty of them, and nothing was done twice, left out or left behind."""
+    status, out = kill("--kills", "60", "--seed", "1")
+    assert status == 0, out
+    assert ": 60 kills in " in out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("mutant", "found"),
+    [
+        (
+            "no-token",
+            " ran again, as run | at once: |lost update|: it was processed before| comes after ",
+        ),
+        ("no-guardian", " outlived its wrapper: |: its lock was free before its command had ended"),
+        ("late-claim", " was started "),
+    ],
+)
+def test_random_kills_find_what_is_missing(mutant: str, found: str) -> None:
+    """Without the token, the guardian, or the claim before the start: something is done twice."""
+    status, out = kill("--seconds", "300", "--seed", "1", "--mutant", mutant)
+    assert status == 1, out
+    assert re.search(found, out), out
+    shutil.rmtree(out.rpartition(" are left in ")[2].strip())

@@ -36,7 +36,8 @@ def skip(
         grid = stored_grid(row)
         known = turn.stored(ledger, name)
         plan = asked.plan_skip(name, grid, known, call.now(), when, since, until, reason)
-        if ledger.skip_windows(plan.opening, plan.rows, grid.next) is None:
+        opening = plan.opening._replace(token=row.token)
+        if ledger.skip_windows(opening, plan.rows, grid.next) is None:
             raise _moved(name)
         what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "why": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
@@ -75,7 +76,7 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         grid = stored_grid(row)
         known = turn.stored(held, name)
         instant, opening = asked.plan_watermark(name, grid, known, call.now(), to, reason)
-        opened = held.set_watermark(opening, instant, grid.next)
+        opened = held.set_watermark(opening._replace(token=row.token), instant, grid.next)
         if opened is None:
             raise _moved(name)
         # Up again over what is finished already: where it has come to, not what was asked for.
@@ -106,8 +107,10 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
             raise _busy(ledger, name)
         try:
             run.note_holder(lock, call)
+            # Its token before the look: a run that opens after it has taken another.
+            row = known_job(ledger, name)
             _refuse_alive(ledger, name, call)
-            yield ledger, known_job(ledger, name)
+            yield ledger, row
         finally:
             lock.release()
     finally:
