@@ -299,7 +299,7 @@ def late_claim() -> None:
     def let_go(child: Child, *arguments: Any) -> None:
         real_let_go(child, *arguments)
         while claims:
-            select.select([], [], [], _PAUSE)
+            select.select([], [], [], 4 * _PAUSE)
             claims.pop()()
 
     late.open = open_

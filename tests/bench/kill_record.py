@@ -164,5 +164,5 @@ def backlog(folder: str, job: str, now: float) -> float:
     # Before the first command the ledger may still be in the making.
     if not os.path.exists(f"{folder}/{job}.journal"):
         return 0
-    ((watermark,),) = query(folder, "SELECT watermark FROM jobrun_job WHERE name = ?", job)
-    return now - from_iso(watermark)
+    found = query(folder, "SELECT watermark FROM jobrun_job WHERE name = ?", job)
+    return now - from_iso(found[0][0]) if found else 0
