@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 
-from jobrun.errors import JobrunError, LedgerError
+from jobrun.errors import JobrunError, LedgerError, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     Parameters: TypeAlias = tuple[object, ...] | dict[str, Any]
 
 PATIENCE = 30.0  # seconds that a write waits for other writers
+_ASK_ANEW = 0.05  # seconds
 
 
 class Database:
@@ -66,10 +68,14 @@ class Database:
         """
         return _identity(self.path) == self._identity
 
-    def wait_at_most(self, seconds: float) -> None:
-        """How long each statement waits for the locks of others; PATIENCE at first."""
+    def wait_at_most(self, seconds: float, at_once: float | None = None) -> None:
+        """How long each statement waits for the locks of others; PATIENCE at first.
+
+        `at_once` is how long the next one does, where it is tried again for `seconds` in all.
+        """
         self._patience = seconds
-        self.change(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+        now = seconds if at_once is None else max(0.0, at_once)
+        self.change(f"PRAGMA busy_timeout = {int(now * 1000)}")
 
     def close(self) -> None:
         self.connection.close()
@@ -97,13 +103,28 @@ class Transaction:
         self._lost = lost
 
     def __enter__(self) -> Transaction:
-        self._database.wait_at_most(self._patience)
         try:
-            self._database.change("BEGIN IMMEDIATE")
+            self._begin()
+            self._database.wait_at_most(self._patience)
         except BaseException:
             self._database.wait_at_most(PATIENCE)
             raise
         return self
+
+    def _begin(self) -> None:
+        """Between its tries SQLite sleeps 1 ms, then longer, up to 100: of sixty that wait, most
+        would sleep while nobody writes. Asked anew every 50 ms it sleeps 17 at most.
+        """
+        deadline = time.monotonic() + self._patience
+        while True:
+            left = deadline - time.monotonic()
+            self._database.wait_at_most(self._patience, at_once=min(left, _ASK_ANEW))
+            try:
+                self._database.change("BEGIN IMMEDIATE")
+                return
+            except Refused:
+                if left <= _ASK_ANEW:
+                    raise
 
     def roll_back(self) -> None:
         if self._database.connection.in_transaction:
