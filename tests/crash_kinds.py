@@ -72,6 +72,7 @@ class Kind(NamedTuple):
 HOURLY = "run a --every 1h"
 SOON = Call(f"{HOURLY} -- W", "12:15")
 NINE = (Call(f"{HOURLY} -- W", "09:05"),)
+NOON = (Call(f"{HOURLY} -- W", "12:02"),)  # nothing is left to do
 
 
 def same(line: str, *more: Call, status: int = 0) -> tuple[Call, tuple[Call, ...]]:
@@ -86,11 +87,12 @@ KINDS = (
     Kind("stops", NINE, Call(f"{HOURLY} -- FAIL", status=3), (SOON,)),
     Kind("continues", NINE, Call(f"{HOURLY} --on-failure continue -- FAIL", status=3), (SOON,)),
     Kind("locked", NINE, *same(f"{HOURLY} -- W"), locked=True),
-    Kind("idle", (Call(f"{HOURLY} -- W", "12:02"),), *same(f"{HOURLY} -- W")),
+    Kind("idle", NOON, *same(f"{HOURLY} -- W")),
     Kind("merge", NINE, *same(f"{HOURLY} --catch-up merge -- W")),
     Kind("latest", NINE, *same(f"{HOURLY} --catch-up latest -- W")),
     Kind("too-old", NINE, *same(f"{HOURLY} --max-age 90m -- W")),
     Kind("rerun", NINE, *same("rerun a 2026-09-04T08:00Z -- W", SOON), by_hand=True),
+    Kind("rerun-idle", NOON, Call("rerun a 2026-09-04T11:00Z -- W"), (SOON,), by_hand=True),
     Kind(
         "backfill", NINE, *same("backfill a --from 2026-09-04T05:00Z --to 2026-09-04T08:00Z -- W")
     ),

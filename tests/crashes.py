@@ -261,9 +261,10 @@ class Scene:
                 yield f"{key} was on record as processed, and ran again"
         attempts = Counter((key, attempt) for key, attempt in self.said("start") if key)
         yield from (f"{key} attempt {n} ran {t} times" for (key, n), t in attempts.items() if t > 1)
-        if self.kind.name == "marks":
-            twice = query(self.ledger, "SELECT key FROM mine GROUP BY key HAVING count(*) > 1")
-            yield from (f"{key} marked, and its data is there more than once" for (key,) in twice)
+        if query(self.ledger, "SELECT 1 FROM sqlite_master WHERE name = 'mine'"):
+            marked = Counter(key for (key,) in query(self.ledger, "SELECT key FROM mine"))
+            yield from (f"{key}: its data is there {n} times" for key, n in marked.items() if n > 1)
+            done |= marked.keys()
         processed = "SELECT key FROM jobrun_window WHERE state = 'processed'"
         for (key,) in query(self.ledger, processed):
             if key not in done:
