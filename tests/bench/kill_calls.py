@@ -64,18 +64,34 @@ class Slot:
 
 
 class Clock:
-    """A job's clock: shared, so that the harness can put it on while calls run."""
+    """A job's clock, and the watermark it has reached: both shared with the calls that run.
+
+    The ledger is not asked for it: who has it locked may be one that the harness has stopped.
+    """
 
     def __init__(self, seconds: int) -> None:
-        self._shared = mmap.mmap(-1, 8)
+        self._shared = mmap.mmap(-1, 16)
         self.set(seconds)
+        self.reach(seconds)
 
     def set(self, seconds: int) -> None:
         struct.pack_into("q", self._shared, 0, seconds)
 
+    def reach(self, watermark: int) -> None:
+        struct.pack_into("q", self._shared, 8, watermark)
+
     def now(self) -> float:
-        (seconds,) = struct.unpack_from("q", self._shared, 0)
-        return float(seconds)
+        return float(self._read()[0])
+
+    @property
+    def backlog(self) -> int:
+        """Seconds."""
+        now, watermark = self._read()
+        return now - watermark
+
+    def _read(self) -> tuple[int, int]:
+        now, watermark = struct.unpack_from("qq", self._shared, 0)
+        return now, watermark
 
 
 class Order(NamedTuple):
@@ -153,6 +169,7 @@ class Watch:
 
     def __init__(self, order: Order) -> None:
         self._slot = order.slot
+        self._clock = order.clock
         self._folder = order.folder
         self._calm = order.calm
         self._random = Random(order.seed)
@@ -223,6 +240,8 @@ class Watch:
         def finish(ledger: Any, result: Any, *arguments: Any) -> Any:
             self._pause()
             finished = real(ledger, result, *arguments)
+            if finished.watermark is not None:
+                self._clock.reach(finished.watermark)
             if finished.window_state == PROCESSED:
                 self._say(result.job, f"recorded {result.key} {result.run_id}\n")
             self._slot.phase = "claimed" if finished.claimed else "recorded"

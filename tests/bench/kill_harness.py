@@ -23,6 +23,7 @@ FIRST = from_iso("2026-09-04T00:00:00+00:00")
 JOBS = {"bills": (), "sales": ("--on-failure", "continue"), "stock": ("-q",)}
 CALLED_EVERY = 0.1  # seconds, all jobs together, on average
 STRUCK_EVERY = 0.02  # seconds between two strikes, on average, besides the hunt
+HUNTS = 2  # at a time
 HUNT = 0.3  # seconds to wait for a call in the wanted phase
 PATIENCE = 25.0  # seconds for what must end by itself
 MARGIN = 2.0  # seconds over the grace in which a dead wrapper's command must be gone
@@ -143,7 +144,7 @@ class Harness:
 
     def _call(self, job: str) -> None:
         clock, random = self._clocks[job], self._random
-        if kill_record.backlog(self.folder, job, clock.now()) < 10 * MINUTE:
+        if clock.backlog < 10 * MINUTE:
             clock.set(int(clock.now()) + random.choice((0, 1, 20, 60, 90)))
         grace = random.choice((0, 1, 1))
         options = [*JOBS[job], "--stop-after", "2", "-k", str(grace)]
@@ -286,7 +287,8 @@ class Harness:
         goal = self.tally.kills + kills
         for job in self._clocks:
             self._call_again_and_again(job)
-        self._hunt()
+        for _ in range(HUNTS):
+            self._hunt()
         while self.tally.kills < goal and time.monotonic() < deadline:
             self._turn()
         self._agenda = Agenda()

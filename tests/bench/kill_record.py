@@ -5,14 +5,13 @@ The two are independent: the journal is written by the commands themselves, the 
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from jobrun.instants import MINUTE, from_iso, iso
+from jobrun.instants import MINUTE, iso
 from jobrun.ledger_sqlite_care import problems
 from jobrun.sqlite_database import Database
 
@@ -157,12 +156,3 @@ def orphans(folder: str) -> list[tuple[int, int, str]]:
         " ON s.detail = 'run ' || r.id WHERE s.reason = 'orphan-alive'"
     )
     return query(folder, select)
-
-
-def backlog(folder: str, job: str, now: float) -> float:
-    """Seconds from the watermark to now."""
-    # Before the first command the ledger may still be in the making.
-    if not os.path.exists(f"{folder}/{job}.journal"):
-        return 0
-    found = query(folder, "SELECT watermark FROM jobrun_job WHERE name = ?", job)
-    return now - from_iso(found[0][0]) if found else 0
