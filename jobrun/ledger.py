@@ -124,8 +124,8 @@ class Ledger(Protocol):
     ) -> Opened | None:
         """By hand: up or down; lowering it makes rows and gaps that end after now void."""
 
-    def forget(self, job: str) -> None:
-        """Every row of the job."""
+    def forget(self, job: str, token: int) -> bool:
+        """Every row of the job; False where another holder has been since its token was read."""
 
     # -- writing, without it ----------------------------------------------------------------------
 

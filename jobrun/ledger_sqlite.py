@@ -139,17 +139,20 @@ class SqliteLedger(SqliteReads):
 
         return self._under_token(opening, next_boundary, write)
 
-    def forget(self, job: str) -> None:
-        with self._database.writing():
+    def forget(self, job: str, token: int) -> bool:
+        with self._database.writing() as transaction:
+            known = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
+            if not self._database.rows(known, (job, token)):
+                transaction.roll_back()
+                return False
             # A later job of this name goes on counting: no token is ever given twice.
             self._database.change(
-                "UPDATE jobrun_meta SET token_floor = max(token_floor, coalesce("
-                "(SELECT token FROM jobrun_job WHERE name = ?), 0))",
-                (job,),
+                "UPDATE jobrun_meta SET token_floor = max(token_floor, ?)", (token,)
             )
             for table in _TABLES:
                 self._database.change(f"DELETE FROM {table} WHERE job = ?", (job,))
             self._database.change("DELETE FROM jobrun_job WHERE name = ?", (job,))
+        return True
 
     def skip(
         self,

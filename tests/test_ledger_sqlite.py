@@ -63,7 +63,7 @@ def test_a_write_waits_for_another(path: Path, busy: subprocess.Popen[str]) -> N
     code = """
 ledger = open_ledger(sys.argv[1])
 ledger._database.connection.set_trace_callback(lambda text: print(text, flush=True))
-ledger.forget("x")
+ledger.skip("x", "lock-held", None, None, 1788523500)
 """
     process = child(code, path)
     assert process.stdout is not None

@@ -88,8 +88,9 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
 
 def forget(call: Call, name: str) -> int:
     """Remove every row of the job; its kept output goes by its own age."""
-    with under_lock(call, name) as (ledger, _):
-        ledger.forget(name)
+    with under_lock(call, name) as (ledger, row):
+        if not ledger.forget(name, row.token):
+            raise _moved(name)
         call.lines.event("NOTE", {"job": name, "what": "forgotten", "at": call.now()})
         return 0
 
