@@ -509,7 +509,7 @@ def test_what_is_left_is_said_where_failures_leave_holes(jobrun: Jobrun) -> None
 
 
 def test_a_command_that_gets_no_window_is_told_once(jobrun: Jobrun) -> None:
-    """To a person at the first run: after an outage it would run as often as windows were missed."""
+    """To a person, at the first run: after an outage it runs as often as windows were missed."""
 
     def on_terminal(*argv: str) -> bytes:
         call = jobrun.argv("run", *argv, now="2026-09-04T12:05:00Z")
