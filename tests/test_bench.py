@@ -40,7 +40,7 @@ def bench(folder: Path, name: str, *options: str) -> str:
         ("overhead", ("jobrun: nothing to do", "imports: jobrun", "two forks", "The floor")),
         ("catchup", ("one call for 5 windows",)),
         ("output", ("jobrun run", "memory of jobrun")),
-        ("scale", ("rerun", "jobrun history", "4 jobs started", "planned (--dry-run)")),
+        ("scale", ("rerun", "jobrun history", "4 jobs, 1 times", "planned (--dry-run)")),
     ],
 )
 def test_a_benchmark_runs(tmp_path: Path, name: str, rows: tuple[str, ...]) -> None:
