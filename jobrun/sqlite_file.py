@@ -95,9 +95,17 @@ def _make(path: str, network: bool) -> bool:
 
     It is made complete under a name of its own, then linked to the path: nobody ever sees half of
     it, one of several wins, and none meets the switch to WAL of another, which does not wait for
-    locks (4 of 360 first openers failed on it).
+    locks (4 of 360 first openers failed on it). Raises LedgerError where another's log is there.
     """
     _sweep(path)
+    if _log_is_left(path):
+        if os.path.exists(path):  # made meanwhile by another
+            return False
+        raise LedgerError(
+            f"ledger {path}: the file is gone, its log {path}-wal is there: a new one would take"
+            " over what is in it",
+            f"put the file back; or, to begin anew: rm {path}-wal {path}-shm",
+        )
     making = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
     try:
         _make_empty(making)
@@ -116,6 +124,17 @@ def _make(path: str, network: bool) -> bool:
         return True
     finally:
         _remove(making)
+
+
+def _log_is_left(path: str) -> bool:
+    """Of a ledger whose last writer was killed, and that was then removed without its log."""
+    for log in (f"{path}-wal", f"{path}-journal"):
+        try:
+            if os.path.getsize(log):
+                return True
+        except OSError:
+            pass
+    return False
 
 
 def _remove(making: str) -> None:

@@ -210,6 +210,31 @@ def test_a_newer_ledger_is_refused_and_left_as_it_is(jobrun: Jobrun) -> None:
     assert jobrun.query("select * from jobrun_run") == before
 
 
+def test_the_log_of_a_ledger_that_is_gone_is_not_taken_over(jobrun: Jobrun) -> None:
+    """kill -9, then `rm jobrun.db`: a new one linked over its -wal would be the old one again."""
+    code = (
+        "import os, signal\nfrom jobrun.ledger_sqlite import SqliteLedger\n"
+        "def die(*_): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "SqliteLedger.finish = die\nfrom jobrun.__main__ import script; script()"
+    )
+    argv = [PYTHON, "-c", code, "run", "a", "--", "true"]
+    subprocess.run(argv, env=jobrun.environment, capture_output=True)
+    log = Path(f"{jobrun.ledger}-wal")
+    before = log.read_bytes()
+    assert before
+    jobrun.ledger.unlink()
+    found = jobrun("run", "b", "--", "echo", "ran")
+    assert (found.status, found.stdout) == (74, "")
+    lines = said(found)
+    assert f"{log} is there" in lines[0]
+    assert log.read_bytes() == before
+    assert not jobrun.ledger.exists()
+    for name in ("-wal", "-shm"):
+        Path(f"{jobrun.ledger}{name}").unlink()
+    assert jobrun("run", "b", "--", "echo", "ran").stdout == "ran\n"
+    assert jobrun.query("select name from jobrun_job") == [("b",)]
+
+
 def test_a_database_without_a_journal_is_refused(jobrun: Jobrun) -> None:
     """78: the user's own database with its journal in memory would not survive a crash."""
     connection = sqlite3.connect(jobrun.ledger)
