@@ -23,12 +23,13 @@ import os
 import select
 import signal
 import time
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from jobrun import wire
 from jobrun.ended import AT_CWD, AT_EXEC, AT_GUARDIAN
 from jobrun.ladder import Ladder
 from jobrun.tree import Tree, tree_of
+from jobrun.value import NamedTuple
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
 # What we may have a handler for. Blocked while we fork, or a child could take one for itself.

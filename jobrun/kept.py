@@ -14,9 +14,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from jobrun.errors import JobrunError
+from jobrun.value import NamedTuple
 
 HEAD = 262_144
 TAIL = 262_144

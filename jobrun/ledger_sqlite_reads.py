@@ -7,11 +7,12 @@ a command runs. `limit` counts rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from jobrun.instants import from_iso, iso
 from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, WindowRow
 from jobrun.sqlite_database import Database, is_shared
+from jobrun.value import NamedTuple
 
 Row = TypeVar("Row", bound=NamedTuple)
 

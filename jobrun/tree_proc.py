@@ -11,7 +11,8 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+
+from jobrun.value import NamedTuple
 
 
 class Stat(NamedTuple):
