@@ -293,7 +293,8 @@ def _hurdle(backlog: Backlog, row: WindowRow) -> Skip | None:
     """Why an unfinished row can't run now. Running ones are those of a dead holder: at once."""
     if row.state == rows.HELD:
         return Skip(rows.WINDOW_HELD, row.key, {})
-    if row.state == rows.FAILED and (row.next_attempt_at or 0) > backlog.now:
+    # More than an hour ahead is no delay of ours, but a clock that was wrong when it failed.
+    if row.state == rows.FAILED and 0 < (row.next_attempt_at or 0) - backlog.now <= HOUR:
         return Skip(rows.RETRY_LATER, row.key, {"next": row.next_attempt_at})
     if _end(row) > backlog.ready:  # the lag has grown
         return Skip(rows.NO_CLOSED_WINDOW, None, {"next": _end(row) + backlog.job.lag})
