@@ -280,7 +280,7 @@ def _word(name: str, text: str, words: tuple[str, ...]) -> str:
 
 
 def _number(name: str, text: str, low: int, high: int) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high:
+    if _is_number(text) and low <= int(text) <= high:
         return int(text)
     raise UsageError(f'{name} "{text}": a whole number from {low} to {high}')
 
@@ -290,10 +290,15 @@ def _codes(name: str, text: str) -> tuple[tuple[int, int], ...]:
     ranges = []
     for part in text.split(","):
         low, dash, high = part.partition("-")
-        if not (low.isascii() and low.isdigit() and (not dash or high.isdigit())):
+        if not (_is_number(low) and (not dash or _is_number(high))):
             raise UsageError(f'{name} "{text}": exit codes as 0,3 or 0-7', f"{name} 0,3")
         pair = int(low), int(high) if dash else int(low)
         if pair[0] > pair[1] or pair[1] >= 2**32:
             raise UsageError(f'{name} "{text}": {part} is no range of exit codes', f"{name} 0-7")
         ranges.append(pair)
     return tuple(ranges)
+
+
+def _is_number(text: str) -> bool:
+    """For `int`, which also takes digits of any script, and refuses what has thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) < 12

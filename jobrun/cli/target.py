@@ -20,12 +20,17 @@ class Target(NamedTuple):
 
 def find(look: Look, ledger: Ledger | None, word: str) -> Target:
     """A job's name wins, so that a job called 2026 can be reached. Raises UsageError."""
-    if ledger is None or (":" not in word and not word.isdecimal()):
+    if ledger is None or (":" not in word and not _is_number(word)):
         return Target(look.job(ledger, word))
     row = ledger.job(word)
     if row is not None:
         return Target(row)
     return _key(look, ledger, word) if ":" in word else _run(look, ledger, int(word))
+
+
+def _is_number(word: str) -> bool:
+    """Of a run: one that SQLite can count to."""
+    return word.isascii() and word.isdecimal() and len(word) < 19
 
 
 def _key(look: Look, ledger: Ledger, key: str) -> Target:
