@@ -162,6 +162,8 @@ def parse_when(
             f'{option} "{text}": an instant is 2026-09-04T10:00Z, with an offset or Z; or a day',
             f"{option} 2026-09-04T10:00Z",
         )
+    if not 1970 <= found.year <= 9997:
+        raise _outside(text, option)
     if len(text) == 10:
         return _checked(_start_of_day(found.toordinal(), tz), text, option)
     if found.tzinfo is None:
@@ -186,8 +188,12 @@ def _read_iso(text: str) -> datetime | None:
 
 def _checked(instant: int, text: str, option: str) -> int:
     if not 2 * DAY <= instant < from_iso("9998-01-01T00:00:00+00:00"):
-        raise UsageError(f'{option} "{text}": outside the years 1970 to 9997')
+        raise _outside(text, option)
     return instant
+
+
+def _outside(text: str, option: str) -> UsageError:
+    return UsageError(f'{option} "{text}": outside the years 1970 to 9997')
 
 
 def _start_of_day(day: int, tz: str) -> int:
