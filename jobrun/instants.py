@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from jobrun.errors import UsageError
+from jobrun.errors import LedgerError, UsageError
 
 MINUTE = 60
 HOUR = 3600
@@ -33,10 +33,19 @@ def iso_z(instant: int) -> str:
 
 
 def from_iso(text: str) -> int:
-    """The instant that `iso` wrote; for text of our own, not of a person."""
+    """The instant that `iso` wrote; for text of our own, not of a person.
+
+    Raises LedgerError for what `iso` did not write: a bit of the ledger has turned.
+    """
     from datetime import datetime
 
-    return int(datetime.fromisoformat(text).timestamp())
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except (TypeError, ValueError):
+        raise LedgerError(
+            f"the ledger is damaged: {text!r} stands where an instant should",
+            "put a copy back; jobrun doctor looks at all of it",
+        ) from None
 
 
 def parse_duration(text: str, option: str) -> int:
@@ -46,7 +55,7 @@ def parse_duration(text: str, option: str) -> int:
     """
     total, number = 0, ""
     for character in text:
-        if character in "0123456789":
+        if character in "0123456789" and len(number) < 12:  # `int` refuses thousands of them
             number += character
         elif character in _UNITS and number:
             total += int(number) * _UNITS[character]

@@ -88,7 +88,7 @@ class Database:
             return cursor, cursor.fetchall()
         except UnicodeEncodeError:
             return self._execute(sql, _as_text(parameters))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _explained(error, self.path, self._patience) from error
 
 
@@ -157,7 +157,10 @@ def ledger_version(database: Database) -> int:
     """The version of the ledger in it; 0 where there is none."""
     if not database.rows("SELECT 1 FROM sqlite_master WHERE name = 'jobrun_meta'"):
         return 0
-    return int(database.rows("SELECT version FROM jobrun_meta")[0][0])
+    found = database.rows("SELECT version FROM jobrun_meta")
+    if len(found) != 1 or not isinstance(found[0][0], int):
+        raise LedgerError(f"ledger {database.path}: damaged, it does not say its version")
+    return found[0][0]
 
 
 def is_shared(database: Database) -> bool:
@@ -189,7 +192,7 @@ def _escaped(value: object) -> object:
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _explained(error: sqlite3.Error, path: str, patience: float) -> Exception:
+def _explained(error: sqlite3.Error | UnicodeDecodeError, path: str, patience: float) -> Exception:
     from jobrun.sqlite_errors import explained
 
     return explained(error, path, patience)

@@ -8,9 +8,12 @@ import sqlite3
 from jobrun.errors import JobrunError, LedgerError, Refused, UnsafePlace
 
 
-def explained(error: sqlite3.Error, path: str, patience: float) -> Exception:
+def explained(error: sqlite3.Error | UnicodeDecodeError, path: str, patience: float) -> Exception:
     """The error of ours that says what SQLite means; a bug of ours stays what it is."""
     code = getattr(error, "sqlite_errorcode", None)
+    # Text that is none, in a row or, where the schema itself is damaged, in SQLite's own message.
+    if isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode"):
+        code = sqlite3.SQLITE_CORRUPT
     if code is None or code & 0xFF in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISUSE):
         return error
     if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index beside a write-ahead log found no room
