@@ -292,6 +292,11 @@ def shell_text(words: Iterable[str]) -> str:
 def check_modes(given: Iterable[str], mode: str) -> None:
     """Refuse options that do not belong to the mode. Raises UsageError."""
     for name in given:
+        if name not in BY_NAME:  # on record of the last call
+            raise UsageError(
+                f'no option "{name}": the last call was of a newer jobrun',
+                "pip install --upgrade jobrun; or the next `jobrun run`, as it is in the crontab",
+            )
         option = BY_NAME[name]
         if mode in option.modes:
             continue
