@@ -149,6 +149,22 @@ def is_alive(pid: int | str) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def start_on_terminal(
+    argv: list[str], folder: Path, environment: dict[str, str]
+) -> tuple[int, int]:
+    """Start a program on a terminal of its own; its pid, and our side of the terminal."""
+    import pty
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        try:
+            os.chdir(folder)
+            os.execve(argv[0], argv, environment)
+        finally:  # a second test run must not go on here
+            os._exit(127)
+    return pid, terminal
+
+
 def read_to_end(terminal: int) -> bytes:
     """All that comes on a terminal until the other side closes it."""
     data = b""

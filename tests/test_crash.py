@@ -7,7 +7,6 @@ is left, makes a second call and checks the record.
 from __future__ import annotations
 
 import os
-import pty
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PYTHON, Jobrun, is_alive, read_to_end, until
+from tests.conftest import PYTHON, Jobrun, is_alive, read_to_end, start_on_terminal, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the tree beyond the group is Linux's")
@@ -256,10 +255,7 @@ def on_terminal(jobrun: Jobrun, keys: bytes | None) -> tuple[bytes, int, Path]:
     argv = jobrun.argv(
         "run", "a", *HOURLY, "--", PYTHON, str(jobrun.folder / "witness.py"), str(mark), now=FIRST
     )
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(jobrun.folder)
-        os.execve(argv[0], argv, jobrun.environment)
+    pid, terminal = start_on_terminal(argv, jobrun.folder, jobrun.environment)
     screen = b""
     while b"ready" not in screen:
         screen += os.read(terminal, 4096)
@@ -277,10 +273,7 @@ def test_a_command_that_wants_the_terminal_is_told_so(jobrun: Jobrun) -> None:
     """It has none: ended, with the option that gives it one."""
     code = "import os; print(os.read(os.open('/dev/tty', os.O_RDWR), 1))"
     argv = jobrun.argv("run", "a", "-k", "1", "--", PYTHON, "-c", code)
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(jobrun.folder)
-        os.execve(argv[0], argv, jobrun.environment)
+    pid, terminal = start_on_terminal(argv, jobrun.folder, jobrun.environment)
     screen = read_to_end(terminal)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) != 0
@@ -292,10 +285,7 @@ def test_stdin_inherit_gives_the_terminal_and_takes_it_back(jobrun: Jobrun) -> N
     """The command reads what is typed; afterwards the shell has its terminal again."""
     code = "print('ready', flush=True); print('got', input())"
     argv = jobrun.argv("run", "a", "--stdin", "inherit", "--", PYTHON, "-c", code)
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(jobrun.folder)
-        os.execve(argv[0], argv, jobrun.environment)
+    pid, terminal = start_on_terminal(argv, jobrun.folder, jobrun.environment)
     screen = b""
     while b"ready" not in screen:
         screen += os.read(terminal, 4096)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import shutil
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Jobrun, is_alive
+from tests.conftest import Jobrun, is_alive, start_on_terminal
 from tests.scenes import (
     HOURLY,
     Held,
@@ -195,10 +194,7 @@ def test_S18_a_session_that_closes_ends_the_run_with_it(jobrun: Jobrun) -> None:
     """watchexec/watchexec#957, hanslub42/rlwrap#171: the terminal hung up, and the wrapper died
     without its job."""
     argv = jobrun.argv("run", "a", "--", *sh("echo $$; exec sleep 300"))
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(jobrun.folder)
-        os.execve(argv[0], argv, jobrun.environment)
+    pid, terminal = start_on_terminal(argv, jobrun.folder, jobrun.environment)
     screen = b""
     while not screen.rstrip().split(b"\n")[-1].isdigit():
         screen += os.read(terminal, 4096)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PYTHON, Jobrun, clean_environment, read_to_end
+from tests.conftest import PYTHON, Jobrun, clean_environment, read_to_end, start_on_terminal
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and modes")
 EXIT = "import sys; sys.exit(int(sys.argv[1]))"
@@ -467,10 +466,7 @@ def test_many_windows_on_a_terminal_show_how_far_it_is(
     first = f"2026-09-04T{12 - hours:02}:00Z"
     call = ("run", "a", "--every", "1h", "--first", first, "-Q", "--", "true")
     argv = jobrun.argv(*call, now="2026-09-04T12:05:00Z")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(jobrun.folder)
-        os.execve(argv[0], argv, {**jobrun.environment, "TERM": "xterm"})
+    pid, terminal = start_on_terminal(argv, jobrun.folder, {**jobrun.environment, "TERM": "xterm"})
     screen = read_to_end(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert (f"{hours}/{hours}".encode() in screen) == bar
@@ -513,10 +509,7 @@ def test_a_command_that_gets_no_window_is_told_once(jobrun: Jobrun) -> None:
 
     def on_terminal(*argv: str) -> bytes:
         call = jobrun.argv("run", *argv, now="2026-09-04T12:05:00Z")
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(jobrun.folder)
-            os.execve(call[0], call, jobrun.environment)
+        pid, terminal = start_on_terminal(call, jobrun.folder, jobrun.environment)
         screen = read_to_end(terminal)
         os.waitpid(pid, 0)
         return screen
