@@ -22,7 +22,7 @@ CONTRACT = {0, 1, *REFUSED, 76, 124, 126, 127}
 QUICK = settings(
     deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
-LONG = settings(QUICK, derandomize=False)
+LONG = settings(QUICK)
 
 HISTORY = (
     ("run", "sales", "--every", "1h", "--first", "2026-09-04T06:00Z", "--", "echo", "{start}"),

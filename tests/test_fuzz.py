@@ -200,10 +200,10 @@ def test_arguments_of_a_screen(place: Place, argv: tuple[str, ...]) -> None:
 
 
 @pytest.mark.long
-@settings(LONG, max_examples=3000)
+@settings(LONG, max_examples=500)
 @given(argv=runs() | looks())
 def test_many_arguments(place: Place, argv: tuple[str, ...]) -> None:
-    """More of them, other ones each time."""
+    """More of them."""
     check_call(place, argv)
 
 

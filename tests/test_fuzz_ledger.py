@@ -229,7 +229,7 @@ def test_flipped(place: Place, seed: int, count: int, calls: list[tuple[str, ...
 
 
 @pytest.mark.long
-@settings(LONG, max_examples=2000)
+@settings(LONG, max_examples=300)
 @given(
     damage=st.builds(truncated, LENGTHS)
     | st.builds(flipped, st.integers(0, 2**32), st.integers(1, 30)),
