@@ -238,5 +238,5 @@ def test_flipped(place: Place, seed: int, count: int, calls: list[tuple[str, ...
 def test_much_damage(
     place: Place, damage: Callable[[Path], None], calls: list[tuple[str, ...]]
 ) -> None:
-    """More of both, other ones each time."""
+    """More of both."""
     check_calls(place, damage, calls, in_values=True)
