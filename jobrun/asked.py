@@ -188,12 +188,16 @@ def _is_edge(known: Stored, at: int) -> bool:
 def _inside(known: Stored, start: int, end: int) -> Iterator[Block]:
     """The rows of a range. Raises UsageError where one reaches over its ends."""
     for row in _rows(known, start, end):
-        if row.start < start or row.end > end:
-            raise UsageError(
-                f"the range {_span(start, end)} cuts {row.key}, {_span(row.start, row.end)}",
-                f"--from {iso_z(min(start, row.start))} --to {iso_z(max(end, row.end))}",
-            )
+        _refuse_cut(row, start, end)
         yield row
+
+
+def _refuse_cut(row: Block, start: int, end: int) -> None:
+    if row.start < start or row.end > end:
+        raise UsageError(
+            f"the range {_span(start, end)} cuts {row.key}, {_span(row.start, row.end)}",
+            f"--from {iso_z(min(start, row.start))} --to {iso_z(max(end, row.end))}",
+        )
 
 
 def _window_of(grid: Grid, start: int, end: int) -> Window:
@@ -257,7 +261,10 @@ def _refuse_open(known: Stored, start: int, end: int, now: int) -> None:
 def _skippable(
     grid: Grid, known: Stored, start: int, end: int, now: int, reason: str
 ) -> tuple[Marked, tuple[Gap, ...]]:
-    """The rows to be marked and the gaps to be made. Raises UsageError for a processed one."""
+    """The rows to be marked and the gaps to be made.
+
+    Raises UsageError for a processed one, and for one that is only in part in the range.
+    """
     marked, gaps = [], []
     for free_from, free_to, block in windows.stretches(start, end, known.blocks(start)):
         to = end if free_to is None else free_to
@@ -268,6 +275,7 @@ def _skippable(
             hint = f"{_rerun(block)} does it again"
             raise UsageError(f"{block.key} is processed: there is nothing to skip", hint)
         if block is not None and block.key and block.state in rows.UNFINISHED:
+            _refuse_cut(block, start, end)
             marked.append((block.key, block.start, block.end))
     return tuple(marked), tuple(gaps)
 
@@ -306,5 +314,10 @@ def _passed_over(
             number = windows.count(grid, start, end, COUNTED)
             gaps.append(Gap(start, end, number, rows.BY_HAND, reason, now))
         if block is not None and block.key and block.state in rows.UNFINISHED:
+            if block.end > new:
+                raise UsageError(
+                    f"--set {iso_z(new)} cuts {block.key}, {_span(block.start, block.end)}",
+                    f"--set {iso_z(block.end)} gives it up, {iso_z(block.start)} does not",
+                )
             ended.append((block.key, rows.BY_HAND))
     return tuple(gaps), tuple(ended)

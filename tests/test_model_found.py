@@ -24,6 +24,27 @@ def test_a_retry_is_not_waited_for_until_a_wrong_clock_comes_true(jobrun: Jobrun
 
 
 @pytest.mark.parametrize(
+    "verb",
+    [
+        ("skip", "--from", "2026-09-04T10:00Z", "--to", "2026-09-04T11:00Z"),
+        ("skip", "--from", "2026-09-04T11:00Z", "--to", "2026-09-04T13:00Z"),
+        ("watermark", "--set", "2026-09-04T11:00Z"),
+    ],
+)
+def test_what_is_asked_for_cuts_no_window(jobrun: Jobrun, verb: tuple[str, ...]) -> None:
+    """A merged window that failed is given up as a whole or not at all: 3 hours, not 1."""
+    assert jobrun("run", "a", *HOURLY, "--", "true", now="2026-09-04T10:05:00Z").status == 0
+    merged = (*HOURLY, "--catch-up", "merge", "--", "false")
+    assert jobrun("run", "a", *merged, now="2026-09-04T13:05:00Z").status == 1
+    name, *words = verb
+    found = jobrun(name, "a", *words, "--reason", "no", now="2026-09-04T13:06:00Z")
+    assert found.status == 2
+    assert " cuts a:2026-09-04T10:00:00+00:00, " in found.stderr
+    assert jobrun.query("select watermark from jobrun_job") == [("2026-09-04T10:00:00+00:00",)]
+    assert jobrun.query("select count(*) from jobrun_window where state = 'failed'") == [(1,)]
+
+
+@pytest.mark.parametrize(
     "option", ["--ok-exit=3-²", "--ok-exit=" + "9" * 5000, "--lag=" + "9" * 5000 + "w"]
 )
 def test_digits_that_are_no_number(jobrun: Jobrun, option: str) -> None:
