@@ -73,7 +73,10 @@ class Fate(NamedTuple):
 
 WELL = Fate()
 FAILING = st.builds(
-    Fate, st.frozensets(st.integers(1, 3), min_size=1), st.sampled_from(["3", "KILL", "missing"])
+    Fate,
+    st.frozensets(st.integers(1, 3), min_size=1),
+    st.sampled_from(["3", "KILL", "missing"]),
+    st.none(),
 )
 KILLED_ONES = st.builds(
     Fate,

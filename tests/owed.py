@@ -99,7 +99,9 @@ class Owed:
 
     def _forget_after(self, now: int) -> None:
         self.done = {start: end for start, end in self.done.items() if end <= now}
-        self.bounds = {key: bounds for key, bounds in self.bounds.items() if bounds[1] <= now}
+        for key in [key for key, (_, end) in self.bounds.items() if end > now]:
+            del self.bounds[key]
+            self.due.pop(key, None)
 
     def _count(self, asked: Asked, run: Run) -> None:
         """A start: never of what is processed, unless asked for; its bounds are for good."""
