@@ -38,7 +38,7 @@ HELD = """\
 if [ -e hold ]; then
     rm hold
     echo "$JOBRUN_KEY" > holding
-    read -r _ < gate
+    timeout 300 cat gate
 fi
 exec "$@"
 """
@@ -106,7 +106,7 @@ class Ledger:
 
 
 class Cron:
-    """A cron of our own, with one line of ours."""
+    """A cron of our own, with one line of ours, which does nothing once this process is gone."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,13 +118,16 @@ class Cron:
         command = f"{sys.executable} {ROLLUP}/rollup_once.py shop.db {{start}} {{end}}"
         self.line.write_text(
             f"PYTHONPATH={ROOT}\n"
-            f"* * * * * root cd {self.folder} && {jobrun} run turnover --every 1minute --lag 5s"
+            f"* * * * * root kill -0 {os.getpid()} 2> /dev/null && cd {self.folder}"
+            f" && {jobrun} run turnover --every 1minute --lag 5s"
             f" --ledger shop.db --retry-delay 1s -- ./held {command} >> log 2>&1\n"
         )
         self.line.chmod(0o644)  # cron reads no file that others can write
 
     def start(self) -> None:
-        self.process = subprocess.Popen(["cron", "-f"], stdin=subprocess.DEVNULL)
+        # No output of ours: what another line of this machine starts may live on, and hold it open.
+        null = subprocess.DEVNULL
+        self.process = subprocess.Popen(["cron", "-f"], stdin=null, stdout=null, stderr=null)
 
     def stop(self) -> None:
         if self.process is not None:
