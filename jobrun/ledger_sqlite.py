@@ -78,7 +78,9 @@ UPDATE jobrun_run
 """
 
 FINISH_PATIENCE = 2.0  # seconds
-_TABLES = ("jobrun_event", "jobrun_skip", "jobrun_run", "jobrun_gap", "jobrun_window")
+_TABLES = (
+    "jobrun_event", "jobrun_skip", "jobrun_run", "jobrun_gap", "jobrun_value", "jobrun_window",
+)  # fmt: skip
 
 
 def open_ledger(

@@ -22,7 +22,7 @@ _LATEST_RUNS = 200  # of which the usual duration is taken
 _INSTANTS = frozenset({
     "watermark", "next", "paused_at", "paused_until", "largest_now", "clock_jump_at", "told_at",
     "first_seen", "last_seen", "start", "end", "next_attempt_at", "changed_at", "started", "ended",
-    "at", "last_at",
+    "at", "last_at", "failing_since",
 })  # fmt: skip
 _BOOLEANS = frozenset({"partial", "terminal", "void"})
 

@@ -74,6 +74,10 @@ class JobRow(NamedTuple):
     first_seen: int
     last_seen: int
     spec: str | None  # options, command and caller of the last call, as JSON
+    paused_by: str | None = None
+    failing: int = 0  # windows that failed one after another since the last one processed
+    failing_since: int | None = None
+    overrides: str | None = None  # options set on record, as JSON
 
     def is_paused(self, now: int) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)

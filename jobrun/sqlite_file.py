@@ -13,7 +13,7 @@ from jobrun import places
 from jobrun.errors import ConfigError, LedgerError, Refused, UnsafePlace
 from jobrun.sqlite_database import PATIENCE, Database, is_shared, ledger_version
 
-VERSION = 1  # how many files schema/sqlite/ holds
+VERSION = 2  # how many files schema/sqlite/ holds
 SMALLEST = 512  # bytes of one page, the least that a database with anything in it has
 
 

@@ -18,7 +18,7 @@ from tests.ledger_calls import TEN, run, sqlite
 from tests.sqlite_programs import child, end_of, sql
 
 # A later version as it may come one day: a new column, and a table made anew.
-SECOND = """
+LATER = """
 ALTER TABLE jobrun_job ADD COLUMN owner TEXT;
 
 CREATE TABLE jobrun_event_new (
@@ -71,8 +71,8 @@ def test_a_later_migration_keeps_the_rows(tmp_path: Path) -> None:
         run(ledger, TEN)
         ledger.skip("j", "paused", None, None, TEN)
     with closing(Database(str(tmp_path / "jobrun.db"))) as database:
-        sqlite_schema.migrate(database, True, [*sqlite_schema.scripts(), SECOND])
-        assert ledger_version(database) == 2
+        sqlite_schema.migrate(database, True, [*sqlite_schema.scripts(), LATER])
+        assert ledger_version(database) == sqlite_file.VERSION + 1
         assert database.rows("SELECT name, owner FROM jobrun_job") == [("j", None)]
         assert database.rows("PRAGMA foreign_keys") == [(1,)]
 
@@ -93,7 +93,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, broken: str) -> 
         before = schema(database)
         with pytest.raises(LedgerError):
             sqlite_schema.migrate(database, True, [*sqlite_schema.scripts(), broken])
-        assert (schema(database), ledger_version(database)) == (before, 1)
+        assert (schema(database), ledger_version(database)) == (before, sqlite_file.VERSION)
 
 
 MIGRATE = """
@@ -121,7 +121,7 @@ def test_two_processes_migrate_at_once(tmp_path: Path) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     assert [end_of(process) for process in children] == [(0, "")] * 4
-    assert sql(path, "SELECT version, own_file FROM jobrun_meta") == [(2, 1)]
+    assert sql(path, "SELECT version, own_file FROM jobrun_meta") == [(sqlite_file.VERSION + 1, 1)]
 
 
 @pytest.mark.parametrize("at", ["CREATE TRIGGER", "UPDATE jobrun_meta", "COMMIT", "jobrun_later"])
@@ -135,9 +135,9 @@ migrate(database, True, later)
 """
     assert end_of(child(MIGRATE + crash, path))[0] == 9
     with closing(Database(str(path))) as database:
-        assert ledger_version(database) == (1 if at == "jobrun_later" else 0)
+        assert ledger_version(database) == (sqlite_file.VERSION if at == "jobrun_later" else 0)
     assert end_of(child(MIGRATE + "migrate(database, True, later)", path)) == (0, "")
-    assert sql(path, "SELECT version FROM jobrun_meta") == [(2,)]
+    assert sql(path, "SELECT version FROM jobrun_meta") == [(sqlite_file.VERSION + 1,)]
 
 
 def test_statements_are_told_apart(database: Database) -> None:

@@ -1,0 +1,21 @@
+-- What a person needs from the second day on: pauses that say whose they are, failures that are
+-- counted by window, options that are set on record, and values that windows hand on.
+
+ALTER TABLE jobrun_job ADD COLUMN paused_by TEXT;
+
+-- How many windows failed one after another since the last one that was processed, since when.
+ALTER TABLE jobrun_job ADD COLUMN failing INTEGER NOT NULL DEFAULT 0 CHECK (failing >= 0);
+ALTER TABLE jobrun_job ADD COLUMN failing_since TEXT;
+
+-- JSON: {"--timeout": {"value": "2h", "by": "anna", "at": "...", "reason": "..."}}
+ALTER TABLE jobrun_job ADD COLUMN overrides TEXT;
+
+-- What a command left in $JOBRUN_VALUES, for the windows of other jobs.
+CREATE TABLE jobrun_value (
+    job    TEXT NOT NULL,
+    key    TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    PRIMARY KEY (job, key, name),
+    FOREIGN KEY (job, key) REFERENCES jobrun_window (job, key)
+) WITHOUT ROWID;
