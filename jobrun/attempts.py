@@ -114,7 +114,7 @@ class Attempts:
             run.report.survivors(ended.survivors)
             self._settle(verdict.answer)
             return None
-        child, refusal = self._start_next(verdict, following)
+        child, refusal = self._start_next(verdict, running.unit, following)
         told = self._remember(verdict)
         finished, trouble = self._finish(run, ended, verdict, child, following)
         upcoming = None
@@ -146,20 +146,23 @@ class Attempts:
             ) from None
 
     def _start_next(
-        self, verdict: command.Verdict, following: Unit | None
+        self, verdict: command.Verdict, unit: Unit, following: Unit | None
     ) -> tuple[Child | None, Refused | None]:
         """The next command, blocked; why there is none must not keep this run from its record."""
-        if not self._goes_on(verdict, following):
+        if not self._goes_on(verdict, unit, following):
             return None, None
         try:
             return self._start(), None
         except Refused as error:
             return None, error
 
-    def _goes_on(self, verdict: command.Verdict, following: Unit | None) -> bool:
+    def _goes_on(self, verdict: command.Verdict, unit: Unit, following: Unit | None) -> bool:
         job, situation = self.situation.job, self.situation
         if following is None or situation.signals.received or verdict.outcome == rows.INTERRUPTED:
             return False
+        # What runs for the sake of a new window, failed or slow, must never keep it from its turn.
+        if unit.kind == rows.LOOKBACK:
+            return True
         if job.stop_after is not None and time.monotonic() - situation.began >= job.stop_after:
             return False
         if verdict.outcome == rows.SUCCEEDED:
@@ -191,6 +194,8 @@ class Attempts:
         if verdict.outcome == rows.INTERRUPTED:
             return True
         if verdict.outcome == rows.SUCCEEDED:
+            if self.exit_code:  # of a hole, or a look back: what has just been told is not over
+                return False
             recovered = self.told is not None
             self.told = self.told_at = None
             return recovered

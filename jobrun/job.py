@@ -25,10 +25,10 @@ class Job:
 
     __slots__ = (
         "accept_clock", "accept_schedule", "busy_exit", "catch_up", "command", "cwd", "dry_run",
-        "first", "given", "key", "key_file", "kill_after", "lag", "ledger", "log_format", "max_age",
-        "max_windows", "mode", "name", "ok_exit", "on_failure", "output", "quiet", "redo", "remind",
-        "retry_delay", "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz",
-        "until", "verbose", "wait", "window",
+        "first", "given", "key", "key_file", "kill_after", "lag", "ledger", "log_format",
+        "lookback", "max_age", "max_windows", "mode", "name", "ok_exit", "on_failure", "output",
+        "quiet", "redo", "remind", "retry_delay", "schedule", "since", "stdin", "stop_after",
+        "stuck_after", "timeout", "tz", "until", "verbose", "wait", "window",
     )  # fmt: skip
 
     accept_clock: bool
@@ -46,6 +46,7 @@ class Job:
     lag: int
     ledger: str | None
     log_format: str
+    lookback: int | None
     max_age: int | None
     max_windows: int
     mode: str
@@ -153,9 +154,9 @@ def make(
             option.removeprefix("--").replace("-", "_"): values[option]
             for option in (
                 "--busy-exit", "--catch-up", "--cwd", "--key-file", "--kill-after", "--lag",
-                "--ledger", "--max-age", "--max-windows", "--ok-exit", "--on-failure", "--redo",
-                "--remind", "--retry-delay", "--stdin", "--stop-after", "--stuck-after",
-                "--timeout", "--wait", "--window",
+                "--ledger", "--lookback", "--max-age", "--max-windows", "--ok-exit",
+                "--on-failure", "--redo", "--remind", "--retry-delay", "--stdin", "--stop-after",
+                "--stuck-after", "--timeout", "--wait", "--window",
             )
         },
     )  # fmt: skip

@@ -62,6 +62,9 @@ class Ledger(Protocol):
         Reads in pages: no statement stays open between two of them.
         """
 
+    def processed(self, job: str, below: int, limit: int) -> list[Block]:
+        """The `limit` processed windows nearest below the instant `below`, by start."""
+
     def count_blocks(self, job: str, since: int, until: int) -> int:
         """How many windows have a row or lie in a gap, of those that start in [since, until)."""
 

@@ -41,6 +41,11 @@ SELECT start, "end", 'gap', NULL, NULL, coalesce(windows, 1), 0 FROM jobrun_gap
  ORDER BY start LIMIT :page
 """
 
+_PROCESSED = """
+SELECT start, "end", state, key, next_attempt_at, windows, partial FROM jobrun_window
+ WHERE job = :job AND start < :below AND state = 'processed' ORDER BY start DESC LIMIT :limit
+"""
+
 _COUNT_BLOCKS = """
 SELECT (SELECT coalesce(sum(windows), 0) FROM jobrun_window
          WHERE job = :job AND state <> 'void' AND start >= :since AND start < :until)
@@ -114,6 +119,9 @@ class SqliteReads:
             if len(page) < PAGE:
                 return
             since = page[-1].end
+
+    def processed(self, job: str, below: int, limit: int) -> list[Block]:
+        return self._query(Block, _PROCESSED, job=job, below=iso(below), limit=limit)[::-1]
 
     def count_blocks(self, job: str, since: int, until: int) -> int:
         within = {"job": job, "since": iso(since), "until": iso(until)}

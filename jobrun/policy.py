@@ -189,7 +189,21 @@ def _plan_backlog(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -
         events=(*opening.events, *events_of(backlog)),
     )
     plan = Plan(opening, notes=(*notes, *notes_of(backlog)))
-    return _fill(plan, backlog, _draw(backlog, _tiles(backlog), backlog.job.max_windows))
+    return _look_back(
+        backlog, _fill(plan, backlog, _draw(backlog, _tiles(backlog), backlog.job.max_windows))
+    )
+
+
+def _look_back(backlog: Backlog, plan: Plan) -> Plan:
+    """R43: outside of the cap, right before the first new window, so that they run only with it."""
+    first = next((n for n, unit in enumerate(plan.units) if unit.kind == rows.NEW), None)
+    if backlog.job.lookback is None or first is None:
+        return plan
+    below = backlog.known.processed(plan.units[first].start or 0, backlog.job.lookback)
+    again = [
+        Unit(row.key, row.start, row.end, rows.LOOKBACK, row.partial, row.windows) for row in below
+    ]
+    return plan._replace(units=(*plan.units[:first], *again, *plan.units[first:]))
 
 
 def _plan_doubted(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -> Plan:

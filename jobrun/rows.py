@@ -39,6 +39,7 @@ NEW = "new"
 RETRY = "retry"
 RERUN = "rerun"
 BACKFILL = "backfill"
+LOOKBACK = "lookback"  # done, and again because a new one is about to run
 
 # Why a window, or a whole call, does not run.
 LOCK_HELD = "lock-held"
@@ -253,3 +254,4 @@ class Stored(NamedTuple):
     job: JobRow | None
     unfinished: tuple[WindowRow, ...]  # windows only, oldest first
     blocks: Callable[[int], Iterator[Block]]  # those that end after an instant, by start
+    processed: Callable[[int, int], list[Block]]  # below an instant the nearest n, by start

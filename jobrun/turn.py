@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jobrun.ledger import Ledger
     from jobrun.schedule import Grid
 
-NOTHING = Stored(None, (), lambda since: iter(()))
+NOTHING = Stored(None, (), lambda since: iter(()), lambda below, limit: [])
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
 
 
@@ -110,6 +110,7 @@ def stored(ledger: Ledger, job: str) -> Stored:
         ledger.job(job),
         tuple(ledger.unfinished(job)),
         lambda since: ledger.blocks(job, since),
+        lambda below, limit: ledger.processed(job, below, limit),
     )
 
 
@@ -230,11 +231,11 @@ def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
     job, call = situation.job, situation.call
     if situation.signals.received:
         return work.exit_code or EXIT_SIGNAL + situation.signals.received
-    rest = len(plan.units) - work.done
-    left = plan.left_text if plan.left is None else plan.left + rest
+    rest = [unit for unit in plan.units[work.done :] if unit.kind != rows.LOOKBACK]
+    left = plan.left_text if plan.left is None else plan.left + len(rest)
     # A failure that stops the call is what is to be said, not what it keeps from its turn.
     if left and (not work.exit_code or job.on_failure == "continue"):
-        since = plan.units[work.done].start if rest else plan.left_from
+        since = rest[0].start if rest else plan.left_from
         fields = {"job": job.name, "left": left, "from": since, "at": call.now()}
         call.lines.event("BACKLOG", fields)
     return work.exit_code

@@ -200,6 +200,33 @@ BY_HAND = (
             says=("2026-09-04T10:00:00Z",),
         ),
     ),
+    Case(
+        "T21",
+        (*HOURLY, "--lookback", "2"),
+        TEN,
+        (
+            Call("2026-09-04T10:59", (), TEN, "no-closed-window"),
+            Call("2026-09-04T11:05", day(8, 9, 10), "2026-09-04T11:00", attempts=(2, 2, 1)),
+        ),
+        rows=on_record(day(7, 8, 9)),
+    ),
+    Case(
+        "T21-fails",
+        (*HOURLY, "--lookback", "2"),
+        TEN,
+        (
+            Call(
+                FIVE_PAST,
+                day(8, 9, 10, 11),
+                TWELVE,
+                status=3,
+                attempts=(2, 2, 1, 1),
+                fails=("2026-09-04T08:00",),
+            ),
+            Call(FIVE_PAST, (), TWELVE, "no-closed-window"),
+        ),
+        rows=on_record(day(8, 9)),
+    ),
 )
 
 

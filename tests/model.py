@@ -89,7 +89,16 @@ class Model:
         live = [row for row in self.windows.values() if row.state != rows.VOID]
         live.sort(key=lambda row: row.start or 0)
         unfinished = tuple(row for row in live if row.state in rows.UNFINISHED)
-        return Stored(self.row, unfinished, lambda since: iter(self._blocks(live, since)))
+        return Stored(
+            self.row,
+            unfinished,
+            lambda since: iter(self._blocks(live, since)),
+            lambda below, limit: self._processed(live, below)[-limit:],
+        )
+
+    def _processed(self, live: Sequence[WindowRow], below: int) -> list[Block]:
+        blocks = self._blocks(live, 0)
+        return [b for b in blocks if b.state == rows.PROCESSED and b.start < below]
 
     def _blocks(self, live: Sequence[WindowRow], since: int) -> list[Block]:
         blocks = [
@@ -152,7 +161,7 @@ class Model:
             self._settle(grid)
             if failed:
                 status = status or 3
-                if job.on_failure == "stop":
+                if job.on_failure == "stop" and unit.kind != rows.LOOKBACK:
                     break
         if plan.units or plan.writes:
             self._settle(grid)

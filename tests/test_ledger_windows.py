@@ -275,6 +275,17 @@ def test_blocks_of_more_than_a_page(ledger: Ledger) -> None:
     assert [block.start for block in ledger.blocks("j", 0)] == [gap.start for gap in gaps]
 
 
+def test_the_nearest_processed_windows(ledger: Ledger) -> None:
+    """R43: the newest n that start below, oldest first; of no other state."""
+    run(ledger, TEN)
+    run(ledger, TEN + HOUR, rows.FAILED_RUN)
+    run(ledger, TEN + 2 * HOUR)
+    assert [b.start for b in ledger.processed("j", TEN + 3 * HOUR, 9)] == [TEN, TEN + 2 * HOUR]
+    assert [b.start for b in ledger.processed("j", TEN + 3 * HOUR, 1)] == [TEN + 2 * HOUR]
+    assert [b.start for b in ledger.processed("j", TEN + 2 * HOUR, 9)] == [TEN]
+    assert ledger.processed("j", TEN, 9) == []
+
+
 def test_counting_blocks(ledger: Ledger) -> None:
     """Windows that have a row or lie in a gap, of those that start in the range."""
     begin(ledger, gaps=(Gap(TWELVE, TWELVE + 9 * HOUR, 9, rows.TOO_OLD),))
