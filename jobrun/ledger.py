@@ -79,8 +79,9 @@ class Ledger(Protocol):
         key: str | None = None,
         since: int | None = None,
         limit: int = 20,
+        until: int | None = None,
     ) -> list[RunRow]:
-        """Newest first."""
+        """Newest first; those that started in [since, until)."""
 
     def windows(self, job: str, since: int, until: int, limit: int = 10_000) -> list[WindowRow]:
         """Rows whose window meets [since, until), by start, void ones included."""
@@ -93,8 +94,19 @@ class Ledger(Protocol):
     def skips(self, job: str | None = None, limit: int = 20) -> list[SkipRow]:
         """Newest first, by the last time each was repeated."""
 
-    def events(self, job: str | None = None, limit: int = 20) -> list[EventRow]:
+    def events(
+        self, job: str | None = None, limit: int = 20, kind: str | None = None
+    ) -> list[EventRow]:
         """Newest first."""
+
+    def skips_about(self, job: str, key: str, since: int, until: int) -> list[SkipRow]:
+        """Those of a key, and those of the job as a whole that meet [since, until]; oldest first.
+
+        Not `no-closed-window`, which is about none. At most 1000 of each.
+        """
+
+    def events_about(self, job: str, key: str, since: int, until: int) -> list[EventRow]:
+        """Those of a key, and those of the job as a whole in [since, until]; oldest first."""
 
     def usual(self, job: str) -> float | None:
         """The median duration, in seconds, of the last successful runs; None before the first."""

@@ -17,6 +17,7 @@ from jobrun.value import NamedTuple
 Row = TypeVar("Row", bound=NamedTuple)
 
 PAGE = 500
+ABOUT = 1000  # rows about one key
 _LATEST_RUNS = 200  # of which the usual duration is taken
 
 _INSTANTS = frozenset({
@@ -139,14 +140,21 @@ class SqliteReads:
         key: str | None = None,
         since: int | None = None,
         limit: int = 20,
+        until: int | None = None,
     ) -> list[RunRow]:
         if key is not None:
             job = job or key.partition(":")[0]  # for the index
-        asked = {"job": job, "key": key, "started": None if since is None else iso(since)}
+        asked = {
+            "job": job,
+            "key": key,
+            "since": None if since is None else iso(since),
+            "until": None if until is None else iso(until),
+        }
         conditions = {
             "job": "r.job = :job",
             "key": "r.key = :key",
-            "started": "r.started >= :started",
+            "since": "r.started >= :since",
+            "until": "r.started < :until",
         }
         where = [conditions[name] for name, value in asked.items() if value is not None]
         return self._runs(" AND ".join(where) or "true", "r.id DESC", limit, **asked)
@@ -171,10 +179,23 @@ class SqliteReads:
         source = f"jobrun_skip WHERE {where} ORDER BY last_at DESC, id DESC LIMIT :limit"
         return self._select(SkipRow, source, job=job, limit=limit)
 
-    def events(self, job: str | None = None, limit: int = 20) -> list[EventRow]:
+    def events(
+        self, job: str | None = None, limit: int = 20, kind: str | None = None
+    ) -> list[EventRow]:
         where = "true" if job is None else "job = :job"
+        where += "" if kind is None else " AND kind = :word"
         source = f"jobrun_event WHERE {where} ORDER BY id DESC LIMIT :limit"
-        return self._select(EventRow, source, job=job, limit=limit)
+        return self._select(EventRow, source, job=job, word=kind, limit=limit)
+
+    def skips_about(self, job: str, key: str, since: int, until: int) -> list[SkipRow]:
+        meets = "reason <> 'no-closed-window' AND at <= :until AND last_at >= :since"
+        found = self._about(SkipRow, "jobrun_skip", meets, job, key, since, until)
+        return sorted(found, key=lambda row: (row.at, row.id))
+
+    def events_about(self, job: str, key: str, since: int, until: int) -> list[EventRow]:
+        meets = "at BETWEEN :since AND :until"
+        found = self._about(EventRow, "jobrun_event", meets, job, key, since, until)
+        return sorted(found, key=lambda row: row.id)
 
     def usual(self, job: str) -> float | None:
         latest = "SELECT took, outcome FROM jobrun_run WHERE job = ? ORDER BY id DESC LIMIT ?"
@@ -195,6 +216,17 @@ class SqliteReads:
             f" WHERE {where} ORDER BY {order} LIMIT :limit"
         )
         return self._query(RunRow, sql, limit=limit, **values)
+
+    def _about(
+        self, kind: type[Row], table: str, meets: str, job: str, key: str, since: int, until: int
+    ) -> list[Row]:
+        """Rows of the key, and rows of no key that meet a stretch of time."""
+        within = {"job": job, "key": key, "since": iso(since), "until": iso(until)}
+        found: list[Row] = []
+        for which in ("key = :key", f"key IS NULL AND {meets}"):
+            source = f"{table} WHERE job = :job AND {which} ORDER BY id LIMIT :limit"
+            found += self._select(kind, source, limit=ABOUT, **within)
+        return found
 
     def _select(self, kind: type[Row], source: str, **values: object) -> list[Row]:
         """Rows whose fields are columns of one table."""

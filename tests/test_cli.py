@@ -16,8 +16,8 @@ from tests.conftest import Jobrun
 
 WaitFor = Callable[[Callable[[], bool], str], None]
 NOON = "2026-09-04T12:05Z"
-LOOKING = ("status", "history", "windows", "logs", "show", "plan")
-OF_A_JOB = ("windows", "logs", "show", "plan")
+LOOKING = ("status", "history", "windows", "logs", "show", "explain", "skips", "events", "plan")
+OF_A_JOB = ("windows", "logs", "show", "explain", "plan")
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ ledger /l.db  now 2026-09-04T03:07:00+00:00
 JOB     STATE    DONE TO                    BEHIND  LAST RUN                              CALLED
 orders  FAILING  2026-09-03T22:00:00+00:00  5 (5h)  exit 3 x50 2026-09-04T03:05:01+00:00  2026-09-04T03:05:01+00:00
 orders  FAILING: exit 3, 50 failures of window 09-03 22:00 - 23:00, 4 later windows wait
-  jobrun logs orders    jobrun windows orders
+  jobrun logs orders    jobrun explain orders
 """  # noqa: E501
     assert expected == status(orders)
 
@@ -79,7 +79,7 @@ def test_check_prints_what_is_wrong_and_nothing_else(orders: Writer) -> None:
     orders.run("mirror", None, NOW - 5)
     expected = """\
 orders  FAILING: exit 3, 50 failures of window 09-03 22:00 - 23:00, 4 later windows wait
-  jobrun logs orders    jobrun windows orders
+  jobrun logs orders    jobrun explain orders
 """
     assert expected == status(orders, check=True)
 

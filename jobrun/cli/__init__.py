@@ -13,6 +13,8 @@ import typer
 from jobrun import options
 from jobrun.cli import (
     doctor,
+    events,
+    explain,
     forget,
     guide,
     history,
@@ -20,6 +22,7 @@ from jobrun.cli import (
     plan,
     show,
     skip,
+    skips,
     status,
     watermark,
     windows,
@@ -64,6 +67,9 @@ app.command("history")(history.history)
 app.command("windows")(windows.windows)
 app.command("logs")(logs.logs)
 app.command("show")(show.show)
+app.command("explain")(explain.explain)
+app.command("skips")(skips.skips)
+app.command("events")(events.events)
 app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 app.command("skip")(skip.skip)

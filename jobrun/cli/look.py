@@ -46,6 +46,9 @@ SinceOption = Annotated[
         "--since", metavar="WHEN", help="2026-09-04T10:00Z, 2026-09-04, yesterday, a key."
     ),
 ]
+LimitOption = Annotated[
+    int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="At most N rows.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 

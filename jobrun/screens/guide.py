@@ -8,6 +8,7 @@ jobrun: put it before a command: one copy at a time, every window once.
   jobrun run JOB --every 1hour -- COMMAND {start} {end}    each hour once
 
 look   status  history  windows  logs  show  plan  doctor
+       explain  skips  events
 act    rerun  backfill  skip  watermark  forget
 more   jobrun COMMAND --help    jobrun help TOPIC: placeholders, exit-codes,
        skip-reasons, environment, crontab
@@ -69,7 +70,7 @@ window-held             a window waits for a person
 paused                  the job is paused
 clock-behind-watermark  the clock is a little behind what is done
 
-jobrun history JOB lists the last skips, jobrun windows JOB what was given up.
+jobrun skips JOB lists them, jobrun explain JOB WHEN tells them of one window.
 """
 
 ENVIRONMENT = """\

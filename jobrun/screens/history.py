@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from jobrun.instants import iso
 from jobrun.rows import RunRow, SkipRow
-from jobrun.screen import DIM, NOTHING, Cell, Line, Screen, Table, head, instant_cell, line, without
+from jobrun.screen import DIM, Line, Screen, Table, head, line
 from jobrun.screens.runs import fold, run_data, runs_table
+from jobrun.screens.skips import skip_data, skips_table
 
 
 def history_screen(
@@ -32,7 +33,7 @@ def history_screen(
     if cut:
         parts.append(line(f"older runs are left out: --limit {rows * 10}", DIM))
     if skips:
-        parts += [line(""), _skips_table(skips, now, with_job=job is None)]
+        parts += [line(""), skips_table(skips, now, with_job=job is None)]
     data = {
         "now": iso(now),
         "runs": [run_data(run) for run in runs],
@@ -40,24 +41,3 @@ def history_screen(
         "skips": [skip_data(skip) for skip in skips],
     }
     return Screen(tuple(parts), data)
-
-
-def _skips_table(skips: Sequence[SkipRow], now: int, *, with_job: bool) -> Table:
-    titles = ("SKIPPED", "JOB", "KEY", ">TIMES", "LAST (UTC)", "DETAIL")
-    cells = tuple(
-        (
-            Cell(skip.reason),
-            Cell(skip.job),
-            Cell(skip.key or "-"),
-            Cell(str(skip.times)),
-            instant_cell(skip.last_at, now, seconds=True, style=DIM),
-            Cell(skip.detail) if skip.detail else NOTHING,
-        )
-        for skip in skips
-    )
-    table = Table(titles, cells)
-    return table if with_job else without(table, "JOB")
-
-
-def skip_data(skip: SkipRow) -> dict[str, object]:
-    return {**skip._asdict(), "at": iso(skip.at), "last_at": iso(skip.last_at)}

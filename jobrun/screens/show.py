@@ -10,7 +10,6 @@ from jobrun.printed import Stream
 from jobrun.rows import EventRow, RunRow, WindowRow
 from jobrun.screen import (
     DIM,
-    NOTHING,
     Cell,
     Line,
     Screen,
@@ -23,6 +22,7 @@ from jobrun.screen import (
     line,
     span_cell,
 )
+from jobrun.screens.events import event_data, events_table
 from jobrun.screens.runs import by, fold, outcome, outcome_cell, run_data, runs_table, took
 from jobrun.screens.status import STYLES, behind_cell, standing_data, trouble_lines
 from jobrun.standing import Standing
@@ -71,10 +71,10 @@ def job_screen(
     )
     parts: list[Line | Table] = [head(ledger, now), *_fields(fields), *trouble_lines(standing, now)]
     if events:
-        parts += [line(""), _events_table(events, now)]
+        parts += [line(""), events_table(events, now, with_job=False)]
     data = {**standing_data(standing), "spec": call._asdict(), "schedule": job.schedule}
     data |= {"now": iso(now), "token": job.token, "first": job.first, "next": _iso(job.next)}
-    return Screen(tuple(parts), {**data, "events": [_event_data(event) for event in events]})
+    return Screen(tuple(parts), {**data, "events": [event_data(event) for event in events]})
 
 
 def _words(options: dict[str, str]) -> list[str]:
@@ -96,23 +96,6 @@ def _holder(run: RunRow | None, now: int) -> Cell | None:
 
 def _brief(run: RunRow, now: int) -> Cell:
     return outcome_cell(run, f"{outcome(run)} after {took(run, now)}, run {run.id}")
-
-
-def _events_table(events: Sequence[EventRow], now: int) -> Table:
-    rows = tuple(
-        (
-            instant_cell(event.at, now, seconds=True, style=DIM),
-            Cell(event.kind),
-            Cell(event.key or "-"),
-            Cell(event.detail) if event.detail else NOTHING,
-        )
-        for event in events
-    )
-    return Table(("EVENT (UTC)", "KIND", "KEY", "DETAIL"), rows)
-
-
-def _event_data(event: EventRow) -> dict[str, object]:
-    return {**event._asdict(), "at": iso(event.at)}
 
 
 def key_screen(ledger: str, row: WindowRow, runs: Sequence[RunRow], now: int) -> Screen:

@@ -123,7 +123,7 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
     what += [f"{plural(_waiting(standing), 'later window')} wait"] if _waiting(standing) else []
     if row.next_attempt_at is not None and row.next_attempt_at > now:
         what.append(f"next try not before {boundary(row.next_attempt_at, now)}")
-    return ", ".join(what), hint.replace("history", "windows") if row.start is not None else hint
+    return ", ".join(what), hint.replace("history", "explain")
 
 
 def _when(standing: Standing, last: RunRow, now: int) -> str:
