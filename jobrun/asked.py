@@ -1,7 +1,7 @@
 """What a person asks for by hand: a window, again, a range, to be skipped, another watermark.
 
-The watermark stays where it is, but for `plan_watermark`; what is asked for must be windows of the
-grid, closed, with the bounds that are on record where one has run before.
+The watermark stays where it is, but for `plan_watermark` and `plan_resume`; what is asked for must
+be windows of the grid, closed, with the bounds that are on record where one has run before.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jobrun import consent, rows, windows
-from jobrun.backlog import GAP
-from jobrun.errors import UsageError
+from jobrun.backlog import GAP, Backlog, events_of, give_up_all_but_newest, notes_of
+from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
 from jobrun.rows import Block, Gap, Opening, Stored
@@ -302,6 +302,29 @@ def plan_watermark(
         return instant, opening._replace(events=(event,))
     gaps, ended = _passed_over(grid, known, old, instant, now, reason)
     return instant, opening._replace(gaps=gaps, ended=ended, events=(event,))
+
+
+def plan_resume(job: Job, grid: Grid, known: Stored, now: int, by: str) -> Plan:
+    """`resume JOB --catch-up latest`: the pause ends, older windows than the newest are given up.
+
+    Raises Refused (75) on a clock that can't be right: it would give up what has not been yet.
+    """
+    opening = consent.begin(job.name, known.job, now)
+    mark = known.job.watermark if known.job else None
+    if mark is not None:
+        consent.refuse_far_behind(job.name, grid, mark, now)
+    if opening.keep_largest_now:
+        raise Refused(
+            f"{job.name}: the clock says {iso_z(now)}, a month or more after the last call",
+            "set the clock; or resume it, and let --accept-clock of its next run believe it",
+        )
+    backlog = Backlog(job, grid, known, mark or now, now)
+    if mark is not None:
+        backlog = give_up_all_but_newest(backlog)
+    ended = tuple((key, rows.NOT_LATEST) for key in backlog.ended)
+    events = (*opening.events, *events_of(backlog))
+    opening = opening._replace(gaps=backlog.gaps, ended=ended, events=events, resumed_by=by)
+    return Plan(opening, notes=tuple(notes_of(backlog)))
 
 
 def _passed_over(

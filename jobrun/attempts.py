@@ -42,7 +42,10 @@ class Running(NamedTuple):
 
 
 class Attempts:
-    """Runs the units of a plan; `exit_code` is the first failed one's, `done` how many ran."""
+    """Runs the units of a plan; `exit_code` is the first failed one's, `done` how many ran.
+
+    `paused` is whether a pause kept the next one from its turn.
+    """
 
     def __init__(
         self, situation: Situation, grid: Grid | None, file: Stamp | None, row: JobRow | None
@@ -53,6 +56,7 @@ class Attempts:
         self.file = file  # of --key-file, when its key was made
         self.exit_code = 0
         self.done = 0
+        self.paused = False
         self.token = 0
         self.told = row.told if row else None
         self.told_at = row.told_at if row else None
@@ -123,6 +127,7 @@ class Attempts:
         elif child is not None:
             child.cancel()
         on_record = finished is not None and finished.outcome != rows.FENCED
+        self.paused = finished is not None and finished.paused
         self._settle(verdict.answer or (0 if on_record else EXIT_NOT_RECORDED))
         if progress is not None:
             progress.hide()
@@ -181,6 +186,7 @@ class Attempts:
             child_pid=child.pid,
             birth=child.birth,
             started=self.situation.call.now(),
+            by_hand=self.situation.job.is_by_hand,
         )
 
     # -- its record -------------------------------------------------------------------------------

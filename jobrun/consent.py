@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from jobrun import schedule, windows
+from jobrun import rows, schedule, windows
 from jobrun.errors import ConfigError, JobrunError, Refused
 from jobrun.instants import DAY, MINUTE, duration, iso_z
 from jobrun.plans import COUNTED
@@ -36,15 +36,26 @@ def begin(name: str, row: JobRow | None, now: int, accept_clock: bool = False) -
         raise Refused(f"clock not set: it says {iso_z(now)}", "set the clock of this machine")
     opening = Opening(job=name, token=row.token if row else 0, now=now)
     if row is None or not row.largest_now or now - row.largest_now <= JUMP:
-        return opening
+        return _without_old_pause(opening, row)
     seen = row.clock_jump_at
     if accept_clock or (seen is not None and BELIEVED_AFTER <= now - seen <= JUMP):
-        return opening._replace(events=((None, "clock-believed", iso_z(now)),))
+        believed = opening._replace(events=((None, "clock-believed", iso_z(now)),))
+        return _without_old_pause(believed, row)
     doubted = opening._replace(clock_jump_at=seen, keep_largest_now=True)
     if seen is not None and 0 <= now - seen <= JUMP:
         return doubted
     event = (None, "clock-doubted", f"{iso_z(row.largest_now)} -> {iso_z(now)}")
     return doubted._replace(clock_jump_at=now, events=(event,))
+
+
+def _without_old_pause(opening: Opening, row: JobRow | None) -> Opening:
+    """A pause whose time is over ends with the next call, whatever that is for.
+
+    Not on a clock that is doubted: a year ahead, and no pause would be left.
+    """
+    if row is None or row.paused_until is None or row.is_paused(opening.now):
+        return opening
+    return opening._replace(resumed_by=rows.BREAKER)
 
 
 def refuse_far_behind(name: str, grid: Grid, mark: int, now: int) -> None:

@@ -81,6 +81,11 @@ class Job:
         return any(low <= exit_code <= high for low, high in self.ok_exit)
 
     @property
+    def is_by_hand(self) -> bool:
+        """Whether a person asks for windows by their names, so that it runs also while paused."""
+        return self.mode not in (PLAIN, KEY, WINDOWS)
+
+    @property
     def has_grid(self) -> bool:
         return self.mode in options.GRID
 

@@ -1,7 +1,8 @@
 """The few calls that a ledger must offer.
 
-Every write is one transaction, is made under the job's lock (but `skip`), and shows the token that
-the lock's acquisition got: a writer whose token is no longer the job's is refused (FENCED).
+Every write is one transaction, is made under the job's lock (but `skip`, `pause`, `resume`), and
+shows the token that the lock's acquisition got: a writer whose token is no longer the job's is
+refused (FENCED).
 
 Errors: LedgerError (74) unreadable, full, corrupt, newer; Refused (75) busy for longer than the
 busy timeout.
@@ -21,6 +22,7 @@ from jobrun.rows import (
     JobRow,
     Opened,
     Opening,
+    Pause,
     Result,
     RunRow,
     SkipRow,
@@ -118,13 +120,17 @@ class Ledger(Protocol):
     ) -> Opened | None:
         """Close dead runs, take a token, write what planning decided, claim the first window.
 
-        None where the token read is no longer the job's: plan again.
+        None where the token read is no longer the job's, or where the job has been paused since
+        and the claim is not by hand: plan again.
         """
 
     def finish(
         self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None
     ) -> Finished:
-        """Close the run, mark its window, move the watermark, claim the next window."""
+        """Close the run, mark its window, move the watermark, claim the next window.
+
+        Not the last of these where the job has been paused since, unless the claim is by hand.
+        """
 
     def skip_windows(
         self,
@@ -157,6 +163,12 @@ class Ledger(Protocol):
 
         `believed` is whether `at` is of a sound clock, so that the largest clock seen may follow.
         """
+
+    def pause(self, job: str, pause: Pause) -> bool:
+        """No further run of the job starts but by hand; False where there is no such job."""
+
+    def resume(self, job: str, by: str, at: int) -> bool:
+        """End the pause on record; False where there is none."""
 
     # -- care -------------------------------------------------------------------------------------
 

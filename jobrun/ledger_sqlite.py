@@ -16,8 +16,10 @@ from collections.abc import Callable
 from jobrun.errors import NotRecorded
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
+from jobrun.ledger_sqlite_pause import begin_pause, end_pause, is_paused
 from jobrun.ledger_sqlite_reads import SqliteReads
 from jobrun.ledger_sqlite_windows import (
+    add_event,
     add_gap,
     advance,
     claim_window,
@@ -38,6 +40,7 @@ from jobrun.rows import (
     Finished,
     Opened,
     Opening,
+    Pause,
     Result,
 )
 from jobrun.sqlite_database import Database
@@ -103,7 +106,7 @@ class SqliteLedger(SqliteReads):
         self, opening: Opening, claim: Claim | None, next_boundary: NextBoundary | None
     ) -> Opened | None:
         return self._under_token(
-            opening, next_boundary, lambda token: self._claim(opening.job, token, claim)
+            opening, next_boundary, lambda token: self._claim(opening.job, token, claim), claim
         )
 
     def finish(
@@ -116,7 +119,7 @@ class SqliteLedger(SqliteReads):
             self._end_run(result, result.outcome)
             end_window(self._database, result)
             watermark = advance(self._database, result.job, next_boundary)
-            paused = self._is_paused(result.job, result.ended)
+            paused = self._is_halted(result.job, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
             state, marked = self._window_state(result)
         return Finished(result.outcome, state, watermark, paused, claimed, marked)
@@ -167,6 +170,14 @@ class SqliteLedger(SqliteReads):
     ) -> bool:
         return record_skip(self._database, job, reason, key, detail, at, believed)
 
+    def pause(self, job: str, pause: Pause) -> bool:
+        with self._database.writing():
+            return begin_pause(self._database, job, pause)
+
+    def resume(self, job: str, by: str, at: int) -> bool:
+        with self._database.writing():
+            return end_pause(self._database, job, by, at)
+
     def problems(self) -> list[str]:
         from jobrun.ledger_sqlite_care import problems
 
@@ -179,10 +190,11 @@ class SqliteLedger(SqliteReads):
         opening: Opening,
         next_boundary: NextBoundary | None,
         write: Callable[[int], Claimed | None],
+        claim: Claim | None = None,
     ) -> Opened | None:
         """Take a token, write what planning decided, then what the call is for.
 
-        None if another holder has been since planning read.
+        None if another holder, or a pause, has been since planning read.
         """
         with self._database.writing() as transaction:
             token = self._take_token(opening)
@@ -190,6 +202,9 @@ class SqliteLedger(SqliteReads):
                 transaction.roll_back()
                 return None
             self._write_opening(opening)
+            if self._is_halted(opening.job, claim, opening.now):
+                transaction.roll_back()
+                return None
             claimed = write(token)
             watermark = advance(self._database, opening.job, next_boundary)
         return Opened(token, watermark, claimed)
@@ -203,6 +218,8 @@ class SqliteLedger(SqliteReads):
             give_up_window(self._database, opening.job, given_up, reason, opening.now)
         for key, kind, detail in opening.events:
             self._add_event(opening, key, kind, detail)
+        if opening.resumed_by is not None:
+            end_pause(self._database, opening.job, opening.resumed_by, opening.now)
 
     def _take_token(self, opening: Opening) -> int | None:
         now = iso(opening.now)
@@ -234,10 +251,7 @@ class SqliteLedger(SqliteReads):
         self._add_event(opening, key, LOST, f"run={run_id}")
 
     def _add_event(self, opening: Opening, key: str | None, kind: str, detail: str | None) -> None:
-        self._database.insert(
-            "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES (?, ?, ?, ?, ?)",
-            (iso(opening.now), opening.job, key, kind, detail),
-        )
+        add_event(self._database, opening.job, opening.now, key, kind, detail)
 
     # -- claiming ---------------------------------------------------------------------------------
 
@@ -285,9 +299,6 @@ class SqliteLedger(SqliteReads):
             return state, reason == MARKED and token == result.token
         return None, False
 
-    def _is_paused(self, job: str, now: int) -> bool:
-        paused = (
-            "SELECT 1 FROM jobrun_job WHERE name = ? AND paused_at IS NOT NULL"
-            " AND (paused_until IS NULL OR paused_until > ?)"
-        )
-        return bool(self._database.rows(paused, (job, iso(now))))
+    def _is_halted(self, job: str, claim: Claim | None, now: int) -> bool:
+        """Whether a pause keeps the claim from being made."""
+        return claim is not None and not claim.by_hand and is_paused(self._database, job, now)

@@ -167,6 +167,15 @@ def add_gap(database: Database, job: str, gap: Gap) -> None:
     database.insert(_ADD_GAP, values)
 
 
+def add_event(
+    database: Database, job: str, at: int, key: str | None, kind: str, detail: str | None
+) -> None:
+    database.insert(
+        "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES (?, ?, ?, ?, ?)",
+        (iso(at), job, key, kind, detail),
+    )
+
+
 def advance(database: Database, job: str, next_boundary: NextBoundary | None) -> int | None:
     """Move the watermark up over what is finished; where it is now."""
     reached = finished_prefix(database, job)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun import lastcall
 from jobrun.ledger import Ledger
-from jobrun.rows import RUNNING, UNFINISHED, VOID, JobRow, RunRow, WindowRow
+from jobrun.rows import RUNNING, UNFINISHED, VOID, JobRow, Pause, RunRow, WindowRow
 from jobrun.standing import Alive
 from jobrun.strip import OUTSIDE, Slot, back, slots
 
@@ -40,6 +40,7 @@ class Picture(NamedTuple):
     unfinished: Sequence[WindowRow]
     last_runs: Mapping[str, RunRow]  # by key, of what is listed
     stops: bool  # a failed window stops the later ones
+    pause: Pause | None = None  # as on record; its time may be over
     void: int = 0  # rows that are in nobody's way since the watermark was lowered
 
 
@@ -71,6 +72,7 @@ def take(
         slots=found,
         unfinished=tuple(row for row in unfinished if row.end is not None and row.end <= shown),
         last_runs=_last_runs(ledger, job.name, unfinished),
+        pause=job.pause,
         void=sum(row.state == VOID for row in rows),
         stops=lastcall.read(job.spec).options.get("--on-failure", "stop") == "stop",
     )

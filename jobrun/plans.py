@@ -32,6 +32,7 @@ class Skip(NamedTuple):
     reason: str  # one of those in rows.py
     key: str | None
     fields: Mapping[str, object]  # more for its line
+    fold: str | None = None  # what else makes two of them the same (skips.skip)
 
 
 class Plan(NamedTuple):
@@ -54,7 +55,7 @@ class Plan(NamedTuple):
     def writes(self) -> bool:
         """Whether the opening says anything new."""
         new = self.opening
-        texts = new.schedule, new.first, new.watermark
+        texts = new.schedule, new.first, new.watermark, new.resumed_by
         lists = new.gaps, new.ended, new.events, self.rows
         return new.keep_largest_now or any(lists) or any(text is not None for text in texts)
 

@@ -15,7 +15,7 @@ from jobrun import consent, options, rows, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_old, notes_of
 from jobrun.instants import HOUR, iso
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
-from jobrun.rows import Block, JobRow, Opening, Stored, WindowRow
+from jobrun.rows import Block, JobRow, Opening, Pause, Stored, WindowRow
 from jobrun.value import NamedTuple
 from jobrun.windows import Window
 
@@ -43,6 +43,19 @@ def single(name: str, known: Stored, now: int, unit: Unit) -> Plan:
     return Plan(consent.begin(name, known.job, now), (unit,))
 
 
+def paused(opening: Opening, row: JobRow | None) -> Plan | None:
+    """Nothing but the skip of a job that is paused; None where it is not, or where that is over."""
+    pause = row.pause if row is not None else None
+    if pause is None or opening.resumed_by:
+        return None
+    return Plan(opening, skips=(paused_skip(pause),))
+
+
+def paused_skip(pause: Pause) -> Skip:
+    fields: dict[str, object] = {"until": pause.until, "by": pause.by, "why": pause.reason}
+    return Skip(rows.PAUSED, None, fields, pause.text)
+
+
 def skipped(name: str, known: Stored, now: int, reason: str, key: str | None) -> Plan:
     """Nothing but a skip."""
     return Plan(consent.begin(name, known.job, now), skips=(Skip(reason, key, {}),))
@@ -67,9 +80,8 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     """
     row = known.job
     opening = consent.begin(job.name, row, now, job.accept_clock)
-    if row is not None and row.is_paused(now):
-        fields: dict[str, object] = {"until": row.paused_until, "why": row.paused_reason}
-        return Plan(opening, skips=(Skip(rows.PAUSED, None, fields),))
+    if halt := paused(opening, row):
+        return halt
     if row is None or row.watermark is None:
         return _plan_first(job, grid, known, now, opening)
     if row.watermark > now and not _is_future_first(job, grid, row, now):

@@ -58,6 +58,28 @@ CLOCK_BEHIND = "clock-behind-watermark"
 BUSY = (LOCK_HELD, ORPHAN_ALIVE, PAUSED, CLOCK_BEHIND, RETRY_LATER, WINDOW_HELD)
 
 
+# Whose a pause is that `--pause-after` made. A person's has an `@`: a user may be called jobrun.
+BREAKER = "jobrun"
+
+
+class Pause(NamedTuple):
+    """Why a job does not run, since when and until when; `until` None: until it is resumed."""
+
+    at: int
+    until: int | None
+    by: str | None
+    reason: str | None
+
+    @property
+    def text(self) -> str:
+        """`by anna@db1: source down`"""
+        by = f"by {self.by}" if self.by else "on record"
+        return f"{by}: {self.reason}" if self.reason else by
+
+    def holds(self, now: int) -> bool:
+        return self.until is None or now < self.until
+
+
 class JobRow(NamedTuple):
     name: str
     schedule: str | None  # canonical text (schedule.py); None for a job without windows
@@ -80,8 +102,15 @@ class JobRow(NamedTuple):
     failing_since: int | None = None
     overrides: str | None = None  # options set on record, as JSON
 
+    @property
+    def pause(self) -> Pause | None:
+        """As on record; its time may be over."""
+        if self.paused_at is None:
+            return None
+        return Pause(self.paused_at, self.paused_until, self.paused_by, self.paused_reason)
+
     def is_paused(self, now: int) -> bool:
-        return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
+        return self.pause is not None and self.pause.holds(now)
 
 
 class WindowRow(NamedTuple):
@@ -189,6 +218,7 @@ class Claim(NamedTuple):
     child_pid: int
     birth: str
     started: int
+    by_hand: bool = False  # then also where the job is paused
 
 
 class Claimed(NamedTuple):
@@ -213,6 +243,7 @@ class Opening(NamedTuple):
     events: tuple[tuple[str | None, str, str], ...] = ()  # (key, kind, detail)
     clock_jump_at: int | None = None  # stored as given: None clears it
     keep_largest_now: bool = False  # a clock that is not believed yet
+    resumed_by: str | None = None  # who ends the pause on record; BREAKER: only if its time is over
 
 
 class Opened(NamedTuple):

@@ -7,7 +7,7 @@ running  a run is under way
 STUCK    it has been under way for longer than --stuck-after
 lost     a run has no outcome and its processes are gone; the next call runs its window again
 LATE     nobody has called it for longer than ever between two calls on record
-paused   on purpose
+paused   on purpose; or by itself, which is a trouble
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jobrun.instants import DAY, MINUTE
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
 from jobrun.rows import (
+    BREAKER,
     FAILED,
     FAILURES,
     HELD,
@@ -68,7 +69,8 @@ class Facts(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """`state` is the one word; `troubles` are all of FAILING, STUCK, lost, LATE that are true."""
+    """`state` is the one word; `troubles` are all of FAILING, STUCK, lost, LATE, paused (by
+    itself) that are true."""
 
     facts: Facts
     state: str
@@ -153,6 +155,7 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
             (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
             (LOST, lost is not None),
             (LATE, not paused and running is None and _is_late(facts, now)),
+            (PAUSED, paused and facts.job.paused_by == BREAKER),
         )
         if is_true
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobrun import (
+    consent,
     key_file,
     lastcall,
     options,
@@ -158,13 +159,16 @@ def plan_plain(job: Job, known: Stored, now: int) -> Plan:
             " would do none of them",
             "the options of its crontab line, or another JOB",
         )
-    return policy.single(job.name, known, now, Unit(None, None, None, None))
+    halt = policy.paused(consent.begin(job.name, row, now), row)
+    return halt or policy.single(job.name, known, now, Unit(None, None, None, None))
 
 
 def plan_key(
     job: Job, ledger: Ledger, known: Stored, now: int
 ) -> tuple[Plan, Grid | None, Stamp | None]:
     """One unit that is no window: a key that is on record as processed is skipped."""
+    if halt := policy.paused(consent.begin(job.name, known.job, now), known.job):
+        return halt, None, None
     key, stamp = job.key, None
     if job.key_file is not None:
         key, stamp = key_file.key(job.name, job.key_file)
@@ -233,6 +237,9 @@ def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
         return work.exit_code or EXIT_SIGNAL + situation.signals.received
     rest = [unit for unit in plan.units[work.done :] if unit.kind != rows.LOOKBACK]
     left = plan.left_text if plan.left is None else plan.left + len(rest)
+    if work.paused:
+        _tell_pause(situation, left)
+        return work.exit_code
     # A failure that stops the call is what is to be said, not what it keeps from its turn.
     if left and (not work.exit_code or job.on_failure == "continue"):
         since = rest[0].start if rest else plan.left_from
@@ -241,12 +248,21 @@ def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
     return work.exit_code
 
 
+def _tell_pause(situation: Situation, left: int | str | None) -> None:
+    """The job was paused while a command ran: this call ends here, whoever asked for it."""
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    row = ledger.job(job.name)
+    if row is not None and row.pause is not None:
+        reason, key, detail, fold = policy.paused_skip(row.pause)
+        skips.skip(job, call, ledger, reason, key, {**detail, "left": left}, fold)
+
+
 def _skip(situation: Situation, plan: Plan) -> int:
     job, call, ledger = situation.job, situation.call, situation.ledger
     believed = not plan.opening.keep_largest_now
     code = 0
-    for reason, key, detail in plan.skips:
-        code = skips.skip(job, call, ledger, reason, key, detail, believed=believed) or code
+    for reason, key, detail, fold in plan.skips:
+        code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
     return code
 
 

@@ -110,6 +110,12 @@ KINDS = (
         NINE,
         *same("watermark a --set 2026-09-04T11:00Z --reason x", SOON),
     ),
+    Kind("pause", NINE, Call("pause a --reason x"), (Call("pause a"), Call("resume a"), SOON)),
+    Kind(
+        "resume",
+        (*NINE, Call("pause a", "09:10")),
+        *same("resume a --catch-up latest", SOON),
+    ),
     Kind("schedule", NINE, *same("run a --every 30m --accept-schedule -- W")),
     Kind("migration", NINE, *same(f"{HOURLY} -- W"), mutant="second_schema"),
     Kind("marks", NINE, Call(f"{HOURLY} --on-failure continue -- MARKS", status=4), (SOON,)),

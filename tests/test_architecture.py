@@ -27,7 +27,8 @@ GROUPS = (
     (
         "ledger",
         "ledger gaps sqlite_errors sqlite_database sqlite_schema sqlite_skip sqlite_file"
-        " ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_care ledger_sqlite mark",
+        " ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_pause ledger_sqlite_care"
+        " ledger_sqlite mark",
         "words places",
     ),
     ("lock", "lock lock_file", "words places"),
@@ -56,7 +57,7 @@ GROUPS = (
         "cli",
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
         " cli.show cli.explain cli.skips cli.events cli.plan cli.doctor cli.skip cli.watermark"
-        " cli.forget cli",
+        " cli.forget cli.pauses cli.pause cli.resume cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),
     ("main", "__main__", "words options places lines process idle call cli"),

@@ -19,7 +19,9 @@ from jobrun.cli import (
     guide,
     history,
     logs,
+    pause,
     plan,
+    resume,
     show,
     skip,
     skips,
@@ -74,6 +76,8 @@ app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 app.command("skip")(skip.skip)
 app.command("watermark")(watermark.watermark)
+app.command("pause")(pause.pause)
+app.command("resume")(resume.resume)
 app.command("forget")(forget.forget)
 app.command("help")(guide.topic)
 

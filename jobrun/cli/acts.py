@@ -38,7 +38,7 @@ def skip(
         plan = asked.plan_skip(name, grid, known, call.now(), when, since, until, reason)
         opening = plan.opening._replace(token=row.token)
         if ledger.skip_windows(opening, plan.rows, grid.next) is None:
-            raise _moved(name)
+            raise moved(name)
         what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "why": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
         return 0
@@ -52,7 +52,7 @@ def _skip_unit(call: Call, ledger: Ledger, row: JobRow, unit: WindowRow, reason:
     ended = ((unit.key, BY_HAND),)
     opening = Opening(row.name, row.token, call.now(), ended=ended, events=events)
     if ledger.open(opening, None, None) is None:
-        raise _moved(row.name)
+        raise moved(row.name)
     what = {"job": row.name, "what": "skipped-by-hand", "key": unit.key, "why": reason}
     call.lines.event("NOTE", {**what, "at": call.now()})
     return 0
@@ -78,7 +78,7 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         instant, opening = asked.plan_watermark(name, grid, known, call.now(), to, reason)
         opened = held.set_watermark(opening._replace(token=row.token), instant, grid.next)
         if opened is None:
-            raise _moved(name)
+            raise moved(name)
         # Up again over what is finished already: where it has come to, not what was asked for.
         settled = opened.watermark
         what = {"job": name, "what": "watermark-set", "watermark": settled, "why": reason}
@@ -90,7 +90,7 @@ def forget(call: Call, name: str) -> int:
     """Remove every row of the job; its kept output goes by its own age."""
     with under_lock(call, name) as (ledger, row):
         if not ledger.forget(name, row.token):
-            raise _moved(name)
+            raise moved(name)
         call.lines.event("NOTE", {"job": name, "what": "forgotten", "at": call.now()})
         return 0
 
@@ -144,5 +144,5 @@ def _busy(ledger: Ledger, name: str) -> Refused:
     return Refused(f'job "{name}" is running: its lock is held{who}', "again when it has ended")
 
 
-def _moved(name: str) -> Refused:
+def moved(name: str) -> Refused:
     return Refused(f'job "{name}": another holder wrote meanwhile', "again, now")

@@ -39,6 +39,11 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", autocompletion=job_na
 AnyJobArgument = Annotated[
     str | None, typer.Argument(metavar="[JOB]", help="Only this.", autocompletion=job_names)
 ]
+OneJobArgument = Annotated[
+    str | None, typer.Argument(metavar="JOB", autocompletion=job_names)
+]  # or AllOption
+AllOption = Annotated[bool, typer.Option("--all", help="Every job that is on record.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say it, change nothing.")]
 WhatArgument = Annotated[str, typer.Argument(metavar="JOB|KEY|RUN", autocompletion=job_names)]
 SinceOption = Annotated[
     str | None,

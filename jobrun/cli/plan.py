@@ -43,7 +43,7 @@ def plan(
         row = look.job(rows, job)
         assert rows is not None  # or the job would be unknown
         last = lastcall.read(row.spec)
-        this = _as_last_called(rows, row, last, look.environ)
+        this = as_last_called(rows, row, last, look.environ)
         now = look.now if at is None else look.instant(at, row, "--at")
         when = "" if last.at is None else f" {moment(last.at, look.now, seconds=True)}"
         source = f"as last called{when} by {last.caller or 'unknown'}"
@@ -53,7 +53,7 @@ def plan(
     return 0
 
 
-def _as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping[str, str]) -> Job:
+def as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping[str, str]) -> Job:
     if row.schedule is None and ledger.keys(row.name, limit=1):
         raise UsageError(
             f"{row.name} has units of --key: the next call names one, and runs it unless it is"

@@ -9,7 +9,7 @@ jobrun: put it before a command: one copy at a time, every window once.
 
 look   status  history  windows  logs  show  plan  doctor
        explain  skips  events
-act    rerun  backfill  skip  watermark  forget
+act    rerun  backfill  skip  pause  resume  watermark  forget
 more   jobrun COMMAND --help    jobrun help TOPIC: placeholders, exit-codes,
        skip-reasons, environment, crontab
 """
@@ -67,7 +67,7 @@ too-old                 given up by --max-age
 by-hand                 jobrun skip
 retry-later             it failed a moment ago; --retry-delay
 window-held             a window waits for a person
-paused                  the job is paused
+paused                  the job is paused (jobrun resume)
 clock-behind-watermark  the clock is a little behind what is done
 
 jobrun skips JOB lists them, jobrun explain JOB WHEN tells them of one window.

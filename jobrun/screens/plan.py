@@ -9,11 +9,12 @@ from jobrun import options, placeholders
 from jobrun.instants import MINUTE, iso
 from jobrun.job import Job
 from jobrun.plans import Note, Plan, Unit
-from jobrun.rows import JobRow, RunRow
+from jobrun.rows import PAUSED, JobRow, RunRow
 from jobrun.screen import (
     DIM,
     GOOD,
     NOTHING,
+    STILL,
     WARN,
     Cell,
     Line,
@@ -28,6 +29,7 @@ from jobrun.screen import (
     plural,
     span_cell,
 )
+from jobrun.screens.status import pause_data, pause_text
 
 SHOWN = 20  # runs
 IN_JSON = 1000
@@ -120,6 +122,10 @@ def filled(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
 
 def _remarks(setting: Setting, plan: Plan) -> Iterator[tuple[str, str]]:
     """What the call itself would print, and what a person should know before it is installed."""
+    pause = setting.row.pause if setting.row is not None else None
+    if pause is not None and any(skip.reason == PAUSED for skip in plan.skips):
+        yield f"paused {pause_text(pause, setting.now)}", STILL
+        yield f"       jobrun resume {setting.job.name}", DIM
     if plan.left != 0:
         since = "" if plan.left_from is None else f", from {minute(plan.left_from)}"
         yield f"{number(plan.left)} windows are left to the next calls{since}", WARN
@@ -204,6 +210,7 @@ def _data(setting: Setting, plan: Plan, values: Values) -> dict[str, object]:
         "next": None if plan.waits is None else iso(plan.waits),
         "notes": [{"word": word, **fields, "hint": hint} for word, fields, hint in plan.notes],
         "holder": None if setting.holder is None else setting.holder.id,
+        "paused": None if row is None or row.pause is None else pause_data(row.pause),
     }
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from jobrun.instants import iso
 from jobrun.options import BY_NAME, FLAG, shell_text
 from jobrun.printed import Stream
-from jobrun.rows import EventRow, RunRow, WindowRow
+from jobrun.rows import EventRow, JobRow, RunRow, WindowRow
 from jobrun.screen import (
     DIM,
+    STILL,
     Cell,
     Line,
     Screen,
@@ -24,7 +25,13 @@ from jobrun.screen import (
 )
 from jobrun.screens.events import event_data, events_table
 from jobrun.screens.runs import by, fold, outcome, outcome_cell, run_data, runs_table, took
-from jobrun.screens.status import STYLES, behind_cell, standing_data, trouble_lines
+from jobrun.screens.status import (
+    STYLES,
+    behind_cell,
+    pause_text,
+    standing_data,
+    trouble_lines,
+)
 from jobrun.standing import Standing
 
 Fields = Sequence[tuple[str, Cell | None]]
@@ -54,6 +61,7 @@ def job_screen(
         ("done to", None if job.watermark is None else boundary_cell(job.watermark, now)),
         ("next boundary", None if job.next is None else boundary_cell(job.next, now)),
         ("behind", None if facts.behind.windows == 0 else behind_cell(facts.behind)),
+        ("paused", _pause(job, now)),
         ("holder", _holder(standing.running, now)),
         ("usual run", None if facts.usual is None else Cell(about(facts.usual))),
         ("last run", None if standing.last is None else _brief(standing.last, now)),
@@ -84,6 +92,12 @@ def _words(options: dict[str, str]) -> list[str]:
         flag = name in BY_NAME and BY_NAME[name].kind == FLAG
         words += [name] if flag else [name, text]
     return words
+
+
+def _pause(job: JobRow, now: int) -> Cell | None:
+    if job.pause is None or not job.is_paused(now):
+        return None
+    return Cell(pause_text(job.pause, now), style=STILL)
 
 
 def _holder(run: RunRow | None, now: int) -> Cell | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobrun.instants import iso
-from jobrun.rows import RunRow, WindowRow
+from jobrun.rows import Pause, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
     BUSY,
@@ -63,7 +63,8 @@ def status_screen(ledger: str, standings: Sequence[Standing], now: int, *, check
     if check:
         return Screen(troubles, data)
     rows = tuple(_row(s, now) for s in standings)
-    return Screen((head(ledger, now), Table(TITLES, rows), *troubles), data)
+    pauses = tuple(part for s in standings for part in pause_lines(s, now))
+    return Screen((head(ledger, now), Table(TITLES, rows), *troubles, *pauses), data)
 
 
 def _row(standing: Standing, now: int) -> tuple[Cell, ...]:
@@ -110,6 +111,27 @@ def trouble_lines(standing: Standing, now: int) -> Iterator[Line]:
         what, hint = _EXPLAIN[trouble](standing, now)
         yield Line((Cell(f"{name}  {trouble}: ", style=STYLES[trouble]), Cell(what)))
         yield line(f"  {hint}", DIM)
+
+
+def pause_lines(standing: Standing, now: int) -> Iterator[Line]:
+    """A pause that a person has made: no trouble, but not to be forgotten."""
+    if PAUSED not in standing.troubles and standing.facts.job.is_paused(now):
+        what, hint = _paused(standing, now)
+        name = Cell(f"{standing.facts.job.name}  {PAUSED}: ", style=STYLES[PAUSED])
+        yield Line((name, Cell(what)))
+        yield line(f"  {hint}", DIM)
+
+
+def pause_text(pause: Pause, now: int) -> str:
+    """since 09-04 10:00, until 09-07 00:00, by anna@db1: source down"""
+    until = f", until {boundary(pause.until, now)}" if pause.until is not None else ""
+    return f"since {moment(pause.at, now)}{until}, {pause.text}"
+
+
+def _paused(standing: Standing, now: int) -> tuple[str, str]:
+    job = standing.facts.job
+    assert job.pause is not None
+    return pause_text(job.pause, now), f"jobrun resume {job.name}    jobrun plan {job.name}"
 
 
 def _failing(standing: Standing, now: int) -> tuple[str, str]:
@@ -182,7 +204,7 @@ def _late(standing: Standing, now: int) -> tuple[str, str]:
     return f"not called for {silent}{was}: is its crontab line there?", "jobrun doctor"
 
 
-_EXPLAIN = {FAILING: _failing, STUCK: _stuck, LOST: _lost, LATE: _late}
+_EXPLAIN = {FAILING: _failing, STUCK: _stuck, LOST: _lost, LATE: _late, PAUSED: _paused}
 
 
 def standing_data(standing: Standing) -> dict[str, object]:
@@ -197,6 +219,7 @@ def standing_data(standing: Standing) -> dict[str, object]:
         "state": standing.state,
         "troubles": list(standing.troubles),
         "done_to": None if job.watermark is None else iso(job.watermark),
+        "paused": None if job.pause is None else pause_data(job.pause),
         "behind": {"windows": behind.windows, "seconds": behind.seconds},
         "running": None if running is None else run_data(running),
         "last_run": None if last is None else run_data(last),
@@ -205,3 +228,8 @@ def standing_data(standing: Standing) -> dict[str, object]:
         "called": iso(job.last_seen),
         "called_every_seconds": standing.called_every,
     }
+
+
+def pause_data(pause: Pause) -> dict[str, object]:
+    until = None if pause.until is None else iso(pause.until)
+    return {**pause._asdict(), "at": iso(pause.at), "until": until}

@@ -40,6 +40,7 @@ from jobrun.screen import (
     span_cell,
 )
 from jobrun.screens.runs import outcome
+from jobrun.screens.status import pause_data, pause_text
 from jobrun.strip import (
     GIVEN_UP,
     LETTERS,
@@ -81,6 +82,8 @@ def windows_screen(ledger: str, picture: Picture, now: int, calendar: Calendar) 
     if picture.void:
         was = "was lowered; each runs in its turn"
         parts.append(line(f"{plural(picture.void, 'window')} void since the watermark {was}", WARN))
+    if picture.pause is not None and picture.pause.holds(now):
+        parts.append(line(f"paused {pause_text(picture.pause, now)}", STILL))
     parts += _listed(picture, now)
     verdict = _verdict(picture)
     parts.append(line(verdict, GOOD if verdict == "complete" else WARN))
@@ -211,7 +214,7 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
     when = (
         f"not before {boundary(later, now)}"
         if later is not None and later > now
-        else "by the next call"
+        else f"by {_next_call(picture, now)}"
     )
     return f"{last}, next try {when}"
 
@@ -226,7 +229,12 @@ def _pending(stretch: Stretch, picture: Picture, now: int) -> str:
     waits = plural(stretch.windows, "window")
     if picture.stops and blocker is not None and blocker.start < stretch.start:
         return f"{waits} behind {boundary(blocker.start, now)}"
-    return f"{waits} for the next call"
+    return f"{waits} for {_next_call(picture, now)}"
+
+
+def _next_call(picture: Picture, now: int) -> str:
+    paused = picture.pause is not None and picture.pause.holds(now)
+    return "a call after the pause" if paused else "the next call"
 
 
 def _data(picture: Picture, now: int, verdict: str) -> dict[str, object]:
@@ -241,6 +249,7 @@ def _data(picture: Picture, now: int, verdict: str) -> dict[str, object]:
         "to_do": picture.to_do,
         "given_up": count(picture.slots, GIVEN_UP),
         "void": picture.void,
+        "paused": None if picture.pause is None else pause_data(picture.pause),
         "complete": verdict == "complete",
         "slots": [_slot_data(slot) for slot in picture.slots],
     }

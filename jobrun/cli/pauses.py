@@ -1,0 +1,163 @@
+"""`pause` and `resume`: written without the job's lock, so that a job that runs can be reached.
+
+Only `resume --catch-up latest` takes it: what that gives up must not run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple
+
+from jobrun import asked, lastcall, process, schedule, turn, windows
+from jobrun.by_hand import known_job
+from jobrun.call import Call
+from jobrun.cli.acts import moved, stored_grid, under_lock
+from jobrun.cli.plan import as_last_called
+from jobrun.errors import JobrunError, UsageError
+from jobrun.instants import iso_z, parse_duration
+from jobrun.ledger import Ledger
+from jobrun.ledger_sqlite import open_ledger
+from jobrun.rows import JobRow, Pause, RunRow
+
+
+class Which(NamedTuple):
+    """The jobs that are meant: one, or all that are on record."""
+
+    name: str | None
+    every: bool
+    dry_run: bool
+
+
+class Length(NamedTuple):
+    """How long a pause is, as typed; neither: until it is resumed."""
+
+    duration: str | None  # --for
+    until: str | None
+
+
+def pause(call: Call, which: Which, length: Length, reason: str | None) -> int:
+    """No run starts any more but by hand; what runs now goes on to its end."""
+    if length.duration is not None and length.until is not None:
+        raise UsageError("--for and --until: one of them says how long")
+    _end(length, None, call.now())  # what is wrong for all is said once
+
+    def one(ledger: Ledger, row: JobRow) -> None:
+        now = call.now()
+        wanted = Pause(now, _end(length, row, now), _who(call), reason)
+        if which.every and row.pause is not None and row.is_paused(now):
+            _tell(call, row.name, "paused-already", row.pause)  # never a shorter one for a longer
+            return
+        if which.dry_run:
+            _tell(call, row.name, "would-pause", wanted)
+            return
+        if not ledger.pause(row.name, wanted):
+            known_job(ledger, row.name)  # forgotten a moment ago
+        _tell(call, row.name, "paused", wanted)
+        _tell_running(call, ledger, row.name)
+
+    return _each(call, which, one)
+
+
+def resume(call: Call, which: Which, catch_up: str) -> int:
+    """What is due runs with the next call: all of it, or the newest window only."""
+
+    def one(ledger: Ledger, row: JobRow) -> None:
+        if row.pause is None:
+            if not which.every:
+                call.lines.event("NOTE", _fields(call, row.name, "not-paused"))
+        elif catch_up == "latest" and row.schedule is not None:
+            _resume_with_latest(call, row.name, which.dry_run)
+        elif which.dry_run:
+            _tell_resumed(call, row.name, "would-resume", row.pause)
+        elif ledger.resume(row.name, _who(call), call.now()):
+            _tell_resumed(call, row.name, "resumed", row.pause)
+
+    return _each(call, which, one)
+
+
+def _each(call: Call, which: Which, act: Callable[[Ledger, JobRow], None]) -> int:
+    """Of all jobs, one that can't be dealt with now does not keep the others from it."""
+    if which.every == (which.name is not None):
+        raise UsageError("JOB or --all: which jobs are meant", "jobrun status lists them")
+    code = 0
+    with closing(open_ledger(call.ledger, create=False)) as ledger:
+        if which.name is not None:
+            act(ledger, known_job(ledger, which.name))
+            return 0
+        for row in ledger.jobs():
+            try:
+                act(ledger, row)
+            except JobrunError as error:
+                call.lines.error(error)
+                code = code or error.code
+    return code
+
+
+def _end(length: Length, row: JobRow | None, now: int) -> int | None:
+    """An instant; a date is a day in the job's zone."""
+    if length.duration is not None:
+        seconds = parse_duration(length.duration, "--for")
+        if not seconds:
+            raise UsageError(f'--for "{length.duration}": a pause takes some time', "--for 2h")
+        return now + seconds
+    if length.until is None:
+        return None
+    text = row.schedule if row is not None else None
+    zone = schedule.parse(text).zone if text is not None else "UTC"
+    end = windows.parse_when(length.until, zone, now, None, "--until")
+    if end <= now:
+        raise UsageError(f'--until "{length.until}" is not after now, {iso_z(now)}', "--for 2h")
+    return end
+
+
+def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
+    with under_lock(call, name) as (ledger, row):
+        if row.pause is None:  # another person has been a moment ago
+            return
+        this = as_last_called(ledger, row, lastcall.read(row.spec), call.environ)
+        grid, known = stored_grid(row), turn.stored(ledger, name)
+        plan = asked.plan_resume(this, grid, known, call.now(), _who(call))
+        lost = turn.judge_open_runs(ledger, name, call).lost
+        opening = plan.opening._replace(token=row.token, lost=tuple(run.id for run in lost))
+        if not dry_run and ledger.open(opening, None, grid.next) is None:
+            raise moved(name)
+    for word, fields, hint in plan.notes:
+        call.lines.event(word, {**fields, "at": call.now()})
+        if hint:
+            call.lines.say("hint", hint)
+    _tell_resumed(call, name, "would-resume" if dry_run else "resumed", row.pause)
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def _who(call: Call) -> str:
+    return f"{call.caller.user}@{call.caller.host}"
+
+
+def _fields(call: Call, name: str, what: str, **more: object) -> dict[str, object]:
+    return {"job": name, "what": what, **more, "at": call.now()}
+
+
+def _tell(call: Call, name: str, what: str, pause: Pause) -> None:
+    told = {"until": pause.until, "by": pause.by, "why": pause.reason}
+    call.lines.event("NOTE", _fields(call, name, what, **told))
+
+
+def _tell_resumed(call: Call, name: str, what: str, pause: Pause) -> None:
+    call.lines.event("NOTE", _fields(call, name, what, by=_who(call), was=pause.text))
+
+
+def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
+    """Looked for once the pause is on record: no other has started since."""
+    living = [run for run in ledger.open_runs(name) if _is_alive(call, run)]
+    if living:
+        numbers = ", ".join(str(run.id) for run in living)
+        word, verb = ("run", "goes") if len(living) == 1 else ("runs", "go")
+        call.lines.say("hint", f"{word} {numbers} {verb} on to the end; no other starts after that")
+
+
+def _is_alive(call: Call, run: RunRow) -> bool:
+    marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": call.ledger}
+    return process.wrapper_alive(run) or bool(process.command_alive(run, marker))
