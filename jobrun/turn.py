@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobrun import (
     consent,
+    episodes,
     key_file,
     lastcall,
     options,
@@ -48,7 +49,11 @@ def take(situation: Situation) -> int:
         judged = judge_open_runs(ledger, job.name, call)
         if judged.alive is not None:
             return _skip_alive(situation, judged.alive, judged.pids)
-        plan, grid, stamp = make_plan(job, ledger, now)
+        try:
+            plan, grid, stamp = make_plan(job, ledger, now)
+        except Refused:
+            episodes.clock_behind(situation, now)
+            raise
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
             return code
@@ -102,6 +107,7 @@ def _skip_alive(situation: Situation, row: RunRow, pids: tuple[int, ...]) -> int
         return skips.lock_held(job, call, ledger, row, "")
     detail = {"pids": ",".join(map(str, pids)), "run": row.id}
     fold = f"run {row.id}"
+    episodes.orphan(situation, row, call.now())
     return skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
 
 
@@ -262,6 +268,8 @@ def _skip(situation: Situation, plan: Plan) -> int:
     believed = not plan.opening.keep_largest_now
     code = 0
     for reason, key, detail, fold in plan.skips:
+        if reason == rows.CLOCK_BEHIND:
+            episodes.clock_behind(situation, plan.opening.now)
         code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
     return code
 

@@ -43,7 +43,7 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips key_file command report attempts turn run by_hand",
+        "call skips episodes key_file command report attempts turn run by_hand",
         "words time options planning places lines ledger lock process output tables",
     ),
     (
