@@ -19,6 +19,7 @@ HELD = "held"
 VOID = "void"  # ended after now when the watermark was lowered; kept, listed, in nobody's way
 FINISHED = (PROCESSED, SKIPPED, DEAD)
 UNFINISHED = (RUNNING, FAILED, HELD)
+STATES = (*UNFINISHED, *FINISHED, VOID)
 
 # The outcomes of a run. None means that it is running, or was when its host died.
 SUCCEEDED = "succeeded"
@@ -30,6 +31,7 @@ INTERRUPTED = "interrupted"
 LOST = "lost"
 FENCED = "fenced"
 FAILURES = (FAILED_RUN, TIMED_OUT, KILLED, NOT_STARTED, LOST)
+OUTCOMES = (SUCCEEDED, *FAILURES, INTERRUPTED, FENCED)
 
 # The reason of a processed window that its own command marked (jobrun_done).
 MARKED = "marked"
@@ -39,6 +41,7 @@ NEW = "new"
 RETRY = "retry"
 RERUN = "rerun"
 BACKFILL = "backfill"
+KINDS = (NEW, RETRY, RERUN, BACKFILL, "lookback")  # the last is reserved
 
 # Why a window, or a whole call, does not run.
 LOCK_HELD = "lock-held"

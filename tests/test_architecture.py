@@ -27,7 +27,8 @@ GROUPS = (
     (
         "ledger",
         "ledger gaps sqlite_errors sqlite_database sqlite_schema sqlite_skip sqlite_file"
-        " ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_care ledger_sqlite mark",
+        " ledger_sqlite_values ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_care"
+        " ledger_sqlite mark",
         "words places",
     ),
     ("lock", "lock lock_file", "words places"),
