@@ -73,7 +73,7 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     if row is None or row.watermark is None:
         return _plan_first(job, grid, known, now, opening)
     if row.watermark > now and not _is_future_first(job, grid, row, now):
-        consent.refuse_far_behind(job.name, grid, row.watermark, now)
+        consent.refuse_far_behind(job.name, grid, known, row.watermark, now)
         behind: dict[str, object] = {"watermark": row.watermark, "now": now}
         return Plan(opening, skips=(Skip(rows.CLOCK_BEHIND, None, behind),))
     opening, notes = _compare(job, grid, known, row, row.watermark, opening)
