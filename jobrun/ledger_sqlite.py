@@ -30,6 +30,7 @@ from jobrun.ledger_sqlite_windows import (
     put_watermark,
     skip_window,
     text,
+    void_window,
 )
 from jobrun.rows import (
     FENCED,
@@ -222,12 +223,14 @@ class SqliteLedger(SqliteReads):
     def _write_opening(self, opening: Opening) -> None:
         for run_id in opening.lost:
             self._lose(opening, run_id)
+        for key in opening.void:
+            void_window(self._database, opening.job, key, opening.now)
         for gap in opening.gaps:
             add_gap(self._database, opening.job, gap._replace(at=gap.at or opening.now))
         for given_up, reason in opening.ended:
             give_up_window(self._database, opening.job, given_up, reason, opening.now)
-        for key, kind, detail in opening.events:
-            self._add_event(opening, key, kind, detail)
+        for about, kind, detail in opening.events:
+            self._add_event(opening, about, kind, detail)
 
     def _take_token(self, opening: Opening) -> int | None:
         now = iso(opening.now)

@@ -79,8 +79,8 @@ def windows_screen(ledger: str, picture: Picture, now: int, calendar: Calendar) 
         )  # fmt: skip
     parts += _totals(picture.slots)
     if picture.void:
-        was = "was lowered; each runs in its turn"
-        parts.append(line(f"{plural(picture.void, 'window')} void since the watermark {was}", WARN))
+        since = "since the clock or the watermark was set back; each runs in its turn"
+        parts.append(line(f"{plural(picture.void, 'window')} void {since}", WARN))
     parts += _listed(picture, now)
     verdict = _verdict(picture)
     parts.append(line(verdict, GOOD if verdict == "complete" else WARN))
@@ -207,12 +207,8 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
     if slot.state != FAILED:
         return f"{plural(stretch.windows, 'window')}, {slot.row.reason}" if slot.row.reason else ""
     last = f"{outcome(run)}, last {moment(run.started, now)}" if run is not None else "failed"
-    later = slot.row.next_attempt_at
-    when = (
-        f"not before {boundary(later, now)}"
-        if later is not None and later > now
-        else "by the next call"
-    )
+    later = slot.row.due_at(now)
+    when = "by the next call" if later is None else f"not before {boundary(later, now)}"
     return f"{last}, next try {when}"
 
 
