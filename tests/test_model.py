@@ -265,6 +265,13 @@ class Histories(RuleBasedStateMachine):
         elif minus([(start, end)], known.blocks) == [(start, end)] and start != known.mark:
             assert [(start, end)] == [(run.start, run.end) for run in started]
 
+    @rule(back=BACK, given=st.sampled_from([{"--catch-up": "latest"}, {"--max-age": HOUR}]))
+    def window_amid_what_is_given_up(self, back: int, given: dict[str, Any]) -> None:
+        """What has run by hand is inside no gap: there is one on either side."""
+        self.clock += 6 * self.grid.step
+        self.window(back, WELL, own=True)
+        self.scheduled(0, given, WELL)
+
     @precondition(lambda self: self.on_record is not None)
     @rule(back=BACK, fate=FATES)
     def rerun(self, back: int, fate: Fate) -> None:
@@ -340,15 +347,16 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["a", "b", None]), fate=FATES)
     def beside_windows(self, name: str | None, fate: Fate) -> None:
-        """A unit of --key, once; or a plain call, but not of a job that has windows."""
+        """A unit of --key, once; or a plain call, but not of a job that has windows. Twice."""
         refused = name is None and self.record.schedule is not None
-        is_done = f"j:{name}" in self.owed.units
         words = () if name is None else ("--key", name)
         verb = "plain" if name is None else "key"
         argv = ("run", "j", *words, "--", *fate.command)
-        started = self.act(Asked(verb, self.now, self.grid), argv, fate)
-        assert (self.status == 2) == refused
-        assert len(started) == (0 if refused or is_done else 1)
+        for _ in range(2):
+            is_done = f"j:{name}" in self.owed.units
+            started = self.act(Asked(verb, self.now, self.grid), argv, fate)
+            assert (self.status == 2) == refused
+            assert len(started) == (0 if refused or is_done else 1)
 
     # -- the end -----------------------------------------------------------------------------------
 
