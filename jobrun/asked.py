@@ -312,7 +312,7 @@ def plan_resume(job: Job, grid: Grid, known: Stored, now: int, by: str) -> Plan:
     opening = consent.begin(job.name, known.job, now)
     mark = known.job.watermark if known.job else None
     if mark is not None:
-        consent.refuse_far_behind(job.name, grid, mark, now)
+        consent.refuse_far_behind(job.name, grid, known, mark, now)
     if opening.keep_largest_now:
         raise Refused(
             f"{job.name}: the clock says {iso_z(now)}, a month or more after the last call",

@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobrun import command, placeholders, places, policy, process, rows
-from jobrun.errors import EXIT_NOT_RECORDED, JobrunError, LedgerError, NotRecorded, Refused
+from jobrun.errors import (
+    EXIT_NOT_RECORDED,
+    DamagedLedger,
+    JobrunError,
+    LedgerError,
+    NotRecorded,
+    Refused,
+)
 from jobrun.key_file import Stamp, stamp
 from jobrun.output import Output
 from jobrun.report import Report
@@ -219,12 +226,12 @@ class Attempts:
         verdict: command.Verdict,
         child: Child | None,
         following: Unit | None,
-    ) -> tuple[Finished | None, NotRecorded | None]:
-        """Record the run and claim the next; or why it could not be recorded."""
+    ) -> tuple[Finished | None, JobrunError | None]:
+        """Record the run and claim the next; and why it could not be recorded, or not go on."""
         result = run.result(ended, verdict, self.told, self.told_at)
         claim = self._claim(following, child) if following and child else None
         try:
-            return self._record(run, result, claim), None
+            return self._record(run, result, claim)
         except NotRecorded as error:
             return None, error
         except BaseException:
@@ -232,15 +239,23 @@ class Attempts:
                 child.cancel()
             raise
 
-    def _record(self, run: Run, result: Result, claim: Claim | None) -> Finished:
+    def _record(
+        self, run: Run, result: Result, claim: Claim | None
+    ) -> tuple[Finished, DamagedLedger | None]:
         """The finishing transaction, tried for ten minutes or until a signal."""
         situation = self.situation
+        damage: DamagedLedger | None = None
         began, warned = time.monotonic(), False
         while True:
             try:
-                return situation.ledger.finish(result, claim, self.next_boundary)
+                return situation.ledger.finish(result, claim, self.next_boundary), damage
             except NotRecorded as error:
                 raise not_recorded(result, error) from None
+            except DamagedLedger as error:
+                if claim is None:
+                    raise not_recorded(result, error) from None
+                # It may be of the next window only; this run's record comes before its turn.
+                claim, damage = None, error
             except (LedgerError, Refused) as error:
                 waited = time.monotonic() - began
                 if waited >= RECORD_FOR or situation.signals.received:

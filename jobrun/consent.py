@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from jobrun import rows, schedule, windows
+from jobrun.backlog import GAP
 from jobrun.errors import ConfigError, JobrunError, Refused
 from jobrun.instants import DAY, MINUTE, duration, iso_z
 from jobrun.plans import COUNTED
@@ -58,10 +59,16 @@ def _without_old_pause(opening: Opening, row: JobRow | None) -> Opening:
     return opening._replace(resumed_by=rows.BREAKER)
 
 
-def refuse_far_behind(name: str, grid: Grid, mark: int, now: int) -> None:
-    """R39: a watermark after now. Up to five minutes it is a skip, and none of this."""
+def refuse_far_behind(name: str, grid: Grid, known: Stored, mark: int, now: int) -> None:
+    """R39: a watermark after now. Up to five minutes it is a skip, and none of this.
+
+    The way back is to now, or to the start of a gap that reaches over it: what a clock that was
+    ahead has given up is not done, and below the watermark nobody would miss it.
+    """
     if mark - now > JITTER:
-        back = iso_z(grid.floor(now))
+        over = next(known.blocks(now), None)
+        is_given_up = over is not None and over.state == GAP and over.start < now
+        back = iso_z(over.start if over is not None and is_given_up else grid.floor(now))
         raise Refused(
             f"{name}: the watermark {iso_z(mark)} is {duration(mark - now)} ahead of the clock,"
             f" {iso_z(now)}",

@@ -4,6 +4,7 @@
     +-- UsageError        2   the call is wrong; nothing was read or changed
     +-- UnsafePlace      73   a state folder or lock file can't be made, or is not safe
     +-- LedgerError      74   the ledger is unreadable, full, corrupt, or newer than this program
+    |   +-- DamagedLedger     what it holds can't be: to try again is no use
     +-- Refused          75   not now: nothing ran, a later call may
     +-- NotRecorded      76   the command ran, its result is not on record
     +-- ConfigError      78   configuration, or a schedule change that wants consent
@@ -48,6 +49,10 @@ class UnsafePlace(JobrunError):
 
 class LedgerError(JobrunError):
     code = EXIT_LEDGER
+
+
+class DamagedLedger(LedgerError):
+    pass
 
 
 class Refused(JobrunError):

@@ -32,7 +32,10 @@ def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> 
         return False  # the long way says what is wrong, or makes the ledger
     try:
         now = int(clock())
-        ready = _ready_at(sqlite_skip.idle_row(file, job.name), job, now)
+        try:
+            ready = _ready_at(sqlite_skip.idle_row(file, job.name), job, now)
+        except JobrunError:
+            return False  # the same
         if ready is None:
             return False
         sqlite_skip.note_idle(file, job.name, now)

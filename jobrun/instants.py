@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from jobrun.errors import LedgerError, UsageError
+from jobrun.errors import DamagedLedger, UsageError
 
 MINUTE = 60
 HOUR = 3600
@@ -35,14 +35,14 @@ def iso_z(instant: int) -> str:
 def from_iso(text: str) -> int:
     """The instant that `iso` wrote; for text of our own, not of a person.
 
-    Raises LedgerError for what `iso` did not write: a bit of the ledger has turned.
+    Raises DamagedLedger for what `iso` did not write: a bit of the ledger has turned.
     """
     from datetime import datetime
 
     try:
         return int(datetime.fromisoformat(text).timestamp())
     except (TypeError, ValueError):
-        raise LedgerError(
+        raise DamagedLedger(
             f"the ledger is damaged: {text!r} stands where an instant should",
             "put a copy back; jobrun doctor looks at all of it",
         ) from None

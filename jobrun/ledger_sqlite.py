@@ -11,13 +11,16 @@ own run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from jobrun.errors import NotRecorded
+from jobrun.errors import DamagedLedger, JobrunError, LedgerError, NotRecorded
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
 from jobrun.ledger_sqlite_pause import begin_pause, end_pause, is_paused
 from jobrun.ledger_sqlite_reads import SqliteReads
+from jobrun.ledger_sqlite_values import damaged
 from jobrun.ledger_sqlite_windows import (
     add_event,
     add_gap,
@@ -29,6 +32,7 @@ from jobrun.ledger_sqlite_windows import (
     put_watermark,
     skip_window,
     text,
+    void_window,
 )
 from jobrun.rows import (
     FENCED,
@@ -43,7 +47,7 @@ from jobrun.rows import (
     Pause,
     Result,
 )
-from jobrun.sqlite_database import Database
+from jobrun.sqlite_database import PATIENCE, Database, Transaction
 from jobrun.sqlite_file import connect
 from jobrun.sqlite_skip import record_skip
 
@@ -113,7 +117,7 @@ class SqliteLedger(SqliteReads):
         self, result: Result, claim: Claim | None, next_boundary: NextBoundary | None
     ) -> Finished:
         # Not the usual patience: the caller tries again, and looks for signals in between.
-        with self._database.writing(FINISH_PATIENCE, lost=NotRecorded):
+        with self._writing(FINISH_PATIENCE, lost=NotRecorded):
             if not self._is_holder(result):
                 return self._fence(result)
             self._end_run(result, result.outcome)
@@ -145,7 +149,7 @@ class SqliteLedger(SqliteReads):
         return self._under_token(opening, next_boundary, write)
 
     def forget(self, job: str, token: int) -> bool:
-        with self._database.writing() as transaction:
+        with self._writing() as transaction:
             known = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
             if not self._database.rows(known, (job, token)):
                 transaction.roll_back()
@@ -183,6 +187,30 @@ class SqliteLedger(SqliteReads):
 
         return problems(self._database)
 
+    # -- writing ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(
+        self, patience: float = PATIENCE, lost: type[JobrunError] = LedgerError
+    ) -> Iterator[Transaction]:
+        """A transaction; where it meets what can't be, the error names the row that is to blame."""
+        try:
+            with self._database.writing(patience, lost) as transaction:
+                yield transaction
+        except DamagedLedger as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: DamagedLedger) -> Exception:
+        """A rule that is broken although all that is there is sound, is broken by us: a bug."""
+        from jobrun.ledger_sqlite_care import damage
+
+        broken = error.__cause__
+        if broken is not None and not isinstance(broken, sqlite3.IntegrityError):
+            return error  # SQLite has said what it is
+        for what in damage(self._database):
+            return damaged(self._database, what)
+        return broken or error
+
     # -- the beginning of a call ------------------------------------------------------------------
 
     def _under_token(
@@ -196,7 +224,7 @@ class SqliteLedger(SqliteReads):
 
         None if another holder, or a pause, has been since planning read.
         """
-        with self._database.writing() as transaction:
+        with self._writing() as transaction:
             token = self._take_token(opening)
             if token is None:
                 transaction.roll_back()
@@ -212,12 +240,14 @@ class SqliteLedger(SqliteReads):
     def _write_opening(self, opening: Opening) -> None:
         for run_id in opening.lost:
             self._lose(opening, run_id)
+        for key in opening.void:
+            void_window(self._database, opening.job, key, opening.now)
         for gap in opening.gaps:
             add_gap(self._database, opening.job, gap._replace(at=gap.at or opening.now))
         for given_up, reason in opening.ended:
             give_up_window(self._database, opening.job, given_up, reason, opening.now)
-        for key, kind, detail in opening.events:
-            self._add_event(opening, key, kind, detail)
+        for about, kind, detail in opening.events:
+            self._add_event(opening, about, kind, detail)
         if opening.resumed_by is not None:
             end_pause(self._database, opening.job, opening.resumed_by, opening.now)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from jobrun.errors import LedgerError
 from jobrun.instants import iso
+from jobrun.ledger_sqlite_values import impossible_rows
 from jobrun.ledger_sqlite_windows import finished_prefix
 from jobrun.sqlite_database import Database
 from jobrun.sqlite_schema import broken_references
@@ -34,13 +35,19 @@ SELECT w.job, w.key, w.token, j.token FROM jobrun_window AS w JOIN jobrun_job AS
 
 
 def problems(database: Database) -> list[str]:
-    damage = list(_damage(database))
     # What a damaged file says about its rows is not worth a line.
-    return damage or [*broken_references(database), *_watermarks(database), *_impossible(database)]
+    return damage(database) or [*_watermarks(database), *_runs(database)]
 
 
-def _damage(database: Database) -> Iterator[str]:
+def damage(database: Database) -> list[str]:
+    """What no call has written and none can bring to an end."""
+    return list(_values(database)) or list(_contradictions(database))
+
+
+def _values(database: Database) -> Iterator[str]:
+    """Of each value by itself, then by what SQLite knows of the file."""
     try:
+        yield from impossible_rows(database)
         for (line,) in database.rows("PRAGMA integrity_check"):
             if line != "ok":
                 yield f"damaged: {line}"
@@ -55,10 +62,14 @@ def _watermarks(database: Database) -> Iterator[str]:
             yield f"{name}: the watermark is {stored}, by the rows it is {iso(reached)}"
 
 
-def _impossible(database: Database) -> Iterator[str]:
+def _contradictions(database: Database) -> Iterator[str]:
+    yield from broken_references(database)
     for job, start, before in database.rows(_OVERLAPS):
         yield f"{job}: a window or gap begins at {start}, before the one below it ends at {before}"
-    for _, key in database.rows(_RUNNING_BY_NOBODY):
-        yield f"{key}: running, but no run of it is open"
     for _, key, token, newest in database.rows(_STRANGE_TOKENS):
         yield f"{key}: token {token} was never given, the newest of its job is {newest}"
+
+
+def _runs(database: Database) -> Iterator[str]:
+    for _, key in database.rows(_RUNNING_BY_NOBODY):
+        yield f"{key}: running, but no run of it is open"

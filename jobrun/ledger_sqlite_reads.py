@@ -7,25 +7,15 @@ a command runs. `limit` counts rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
 
-from jobrun.instants import from_iso, iso
+from jobrun.instants import iso
+from jobrun.ledger_sqlite_values import Row, columns, damaged, rows_of
 from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, WindowRow
 from jobrun.sqlite_database import Database, is_shared
-from jobrun.value import NamedTuple
-
-Row = TypeVar("Row", bound=NamedTuple)
 
 PAGE = 500
 ABOUT = 1000  # rows about one key
 _LATEST_RUNS = 200  # of which the usual duration is taken
-
-_INSTANTS = frozenset({
-    "watermark", "next", "paused_at", "paused_until", "largest_now", "clock_jump_at", "told_at",
-    "first_seen", "last_seen", "start", "end", "next_attempt_at", "changed_at", "started", "ended",
-    "at", "last_at", "failing_since",
-})  # fmt: skip
-_BOOLEANS = frozenset({"partial", "terminal", "void"})
 
 # Neither windows nor gaps overlap (void ones apart), so the latest one that starts by :since is the
 # only one that can reach beyond it: both searches begin there, by index.
@@ -114,12 +104,18 @@ class SqliteReads:
         return self._select(WindowRow, source, job=job)
 
     def blocks(self, job: str, since: int) -> Iterator[Block]:
+        end = 0
         while True:
             page = self._query(Block, _BLOCKS, job=job, since=iso(since), page=PAGE)
-            yield from page
+            for block in page:
+                if block.start < end:
+                    before = f"{job}: a window or gap begins at {iso(block.start)}, before"
+                    raise damaged(self._database, f"{before} the one below it ends at {iso(end)}")
+                end = block.end
+                yield block
             if len(page) < PAGE:
                 return
-            since = page[-1].end
+            since = end
 
     def processed(self, job: str, below: int, limit: int) -> list[Block]:
         return self._query(Block, _PROCESSED, job=job, below=iso(below), limit=limit)[::-1]
@@ -160,7 +156,7 @@ class SqliteReads:
         return self._runs(" AND ".join(where) or "true", "r.id DESC", limit, **asked)
 
     def windows(self, job: str, since: int, until: int, limit: int = 10_000) -> list[WindowRow]:
-        sql = _WINDOWS.format(columns=_columns(WindowRow))
+        sql = _WINDOWS.format(columns=columns(WindowRow))
         return self._query(WindowRow, sql, job=job, since=iso(since), until=iso(until), limit=limit)
 
     def keys(self, job: str, limit: int = 100) -> list[WindowRow]:
@@ -171,7 +167,7 @@ class SqliteReads:
         return self._select(WindowRow, source, job=job, limit=limit)
 
     def gaps(self, job: str, since: int, until: int) -> list[Gap]:
-        sql = _GAPS.format(columns=_columns(Gap))
+        sql = _GAPS.format(columns=columns(Gap))
         return self._query(Gap, sql, job=job, since=iso(since), until=iso(until))
 
     def skips(self, job: str | None = None, limit: int = 20) -> list[SkipRow]:
@@ -199,7 +195,11 @@ class SqliteReads:
 
     def usual(self, job: str) -> float | None:
         latest = "SELECT took, outcome FROM jobrun_run WHERE job = ? ORDER BY id DESC LIMIT ?"
-        successful = f"SELECT took FROM ({latest}) WHERE outcome = 'succeeded' LIMIT 21"
+        # BETWEEN: what has rotted to text, or to nothing, is no part of an estimate.
+        successful = (
+            f"SELECT took FROM ({latest})"
+            " WHERE outcome = 'succeeded' AND took BETWEEN 0 AND 1e12 LIMIT 21"
+        )
         took = sorted(row[0] for row in self._database.rows(successful, (job, _LATEST_RUNS)))
         return took[len(took) // 2] if took else None
 
@@ -207,11 +207,11 @@ class SqliteReads:
         self._database.close()
 
     def _runs(self, where: str, order: str, limit: int, **values: object) -> list[RunRow]:
-        columns = ", ".join(
+        names = ", ".join(
             f'w."{name}"' if name in ("start", "end") else f"r.{name}" for name in RunRow._fields
         )
         sql = (
-            f"SELECT {columns} FROM jobrun_run AS r"
+            f"SELECT {names} FROM jobrun_run AS r"
             " LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key"
             f" WHERE {where} ORDER BY {order} LIMIT :limit"
         )
@@ -230,31 +230,10 @@ class SqliteReads:
 
     def _select(self, kind: type[Row], source: str, **values: object) -> list[Row]:
         """Rows whose fields are columns of one table."""
-        return self._query(kind, f"SELECT {_columns(kind)} FROM {source}", **values)
+        return self._query(kind, f"SELECT {columns(kind)} FROM {source}", **values)
 
     def _query(self, kind: type[Row], sql: str, **values: object) -> list[Row]:
-        convert = [_conversion(name) for name in kind._fields]
-        return [
-            kind._make(
-                None if value is None else to(value) for to, value in zip(convert, row, strict=True)
-            )
-            for row in self._database.rows(sql, values)
-        ]
-
-
-def _columns(kind: type[NamedTuple]) -> str:
-    """The fields of a row are its table's columns; `end` is a word of SQL's."""
-    return ", ".join(f'"{name}"' for name in kind._fields)
-
-
-def _conversion(column: str) -> Any:
-    if column in _INSTANTS:
-        return from_iso
-    return bool if column in _BOOLEANS else _as_it_is
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
+        return rows_of(self._database, kind, sql, values)
 
 
 def _one(rows: list[Row]) -> Row | None:

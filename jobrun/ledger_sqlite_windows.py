@@ -66,6 +66,8 @@ INSERT INTO jobrun_window (job, key, start, "end", state, attempts, failures, wi
 VALUES (:job, :key, :start, :end, 'skipped', 0, 0, 1, 0, :token, :reason, :now)
     ON CONFLICT (job, key) DO UPDATE
    SET state = 'skipped', "end" = CASE state WHEN 'void' THEN excluded."end" ELSE "end" END,
+       windows = CASE state WHEN 'void' THEN excluded.windows ELSE windows END,
+       partial = CASE state WHEN 'void' THEN excluded.partial ELSE partial END,
        next_attempt_at = NULL, token = excluded.token, reason = excluded.reason,
        changed_at = excluded.changed_at
  WHERE state <> 'processed'
@@ -140,6 +142,15 @@ def end_window(database: Database, result: Result) -> None:
 def lose_window(database: Database, job: str, key: str | None, now: int) -> None:
     """Its run is lost: it is due at once."""
     database.change(_LOSE_WINDOW, {"job": job, "key": key, "now": iso(now)})
+
+
+def void_window(database: Database, job: str, key: str, now: int) -> None:
+    """An unfinished window that has not closed: its stretch is free again."""
+    database.change(
+        "UPDATE jobrun_window SET state = 'void', next_attempt_at = NULL, changed_at = ?"
+        " WHERE job = ? AND key = ? AND state IN ('running', 'failed')",
+        (iso(now), job, key),
+    )
 
 
 def give_up_window(database: Database, job: str, key: str, reason: str, now: int) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun import lastcall
 from jobrun.ledger import Ledger
-from jobrun.rows import RUNNING, UNFINISHED, VOID, JobRow, Pause, RunRow, WindowRow
-from jobrun.standing import Alive
+from jobrun.rows import RUNNING, VOID, JobRow, Pause, RunRow, WindowRow
+from jobrun.standing import Alive, to_do
 from jobrun.strip import OUTSIDE, Slot, back, slots
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class Picture(NamedTuple):
     last_runs: Mapping[str, RunRow]  # by key, of what is listed
     stops: bool  # a failed window stops the later ones
     pause: Pause | None = None  # as on record; its time may be over
-    void: int = 0  # rows that are in nobody's way since the watermark was lowered
+    void: int = 0  # rows that are in nobody's way since watermark or clock was set back
 
 
 def take(
-    ledger: Ledger, job: JobRow, grid: Grid, since: int | None, until: int, alive: Alive
+    ledger: Ledger, job: JobRow, grid: Grid, since: int | None, until: int, alive: Alive, now: int
 ) -> Picture:
     """[since, until) at the grid's boundaries; without `since` the newest, and all not done.
 
@@ -68,7 +68,7 @@ def take(
         shown=shown,
         until=end,
         windows=grid.count(start, end, COUNTED),
-        to_do=_to_do(ledger, job.name, grid, max(start, mark), end, unfinished),
+        to_do=_to_do(ledger, job, grid, (max(start, mark), end), unfinished, now),
         slots=found,
         unfinished=tuple(row for row in unfinished if row.end is not None and row.end <= shown),
         last_runs=_last_runs(ledger, job.name, unfinished),
@@ -104,14 +104,16 @@ def _as_it_is(row: WindowRow, gone: set[str | None]) -> WindowRow:
 
 
 def _to_do(
-    ledger: Ledger, job: str, grid: Grid, start: int, end: int, unfinished: list[WindowRow]
+    ledger: Ledger,
+    job: JobRow,
+    grid: Grid,
+    stretch: tuple[int, int],
+    unfinished: list[WindowRow],
+    now: int,
 ) -> int | None:
-    """Windows of [start, end) that have no row and lie in no gap, and those begun but not done."""
-    begun = sum(1 for row in unfinished if row.state in UNFINISHED)
-    if start >= end:
-        return begun
-    closed = grid.count(start, end, COUNTED)
-    return None if closed is None else max(0, closed - ledger.count_blocks(job, start, end)) + begun
+    start, end = stretch
+    closed = grid.count(start, end, COUNTED) if start < end else 0
+    return None if closed is None else to_do(ledger, job, stretch, closed, unfinished, now)
 
 
 def _last_runs(ledger: Ledger, job: str, rows: list[WindowRow]) -> dict[str, RunRow]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from jobrun import consent, options, rows, windows
+from jobrun import consent, options, rows, unclosed, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_old, notes_of
 from jobrun.instants import HOUR, iso
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
@@ -26,8 +26,17 @@ if TYPE_CHECKING:
 
 def plan_call(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     """The plan of a call that has windows, whatever asks for them."""
-    if job.mode == options.WINDOWS:
-        return plan(job, grid, known, now)
+    known, void = unclosed.leave_out(known, now)
+    made = _planner(job.mode)(job, grid, known, now)
+    return made._replace(
+        opening=unclosed.make_void(made.opening, void),
+        notes=(*unclosed.notes_of(job.name, void, now), *made.notes),
+    )
+
+
+def _planner(mode: str) -> Callable[[Job, Grid, Stored, int], Plan]:
+    if mode == options.WINDOWS:
+        return plan
     from jobrun import asked
 
     by_hand: dict[str, Callable[[Job, Grid, Stored, int], Plan]] = {
@@ -35,7 +44,7 @@ def plan_call(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
         options.RERUN: asked.plan_rerun,
         options.BACKFILL: asked.plan_range,
     }
-    return by_hand[job.mode](job, grid, known, now)
+    return by_hand[mode]
 
 
 def single(name: str, known: Stored, now: int, unit: Unit) -> Plan:
@@ -85,7 +94,7 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     if row is None or row.watermark is None:
         return _plan_first(job, grid, known, now, opening)
     if row.watermark > now and not _is_future_first(job, grid, row, now):
-        consent.refuse_far_behind(job.name, grid, row.watermark, now)
+        consent.refuse_far_behind(job.name, grid, known, row.watermark, now)
         behind: dict[str, object] = {"watermark": row.watermark, "now": now}
         return Plan(opening, skips=(Skip(rows.CLOCK_BEHIND, None, behind),))
     opening, notes = _compare(job, grid, known, row, row.watermark, opening)
@@ -319,9 +328,8 @@ def _hurdle(backlog: Backlog, row: WindowRow) -> Skip | None:
     """Why an unfinished row can't run now. Running ones are those of a dead holder: at once."""
     if row.state == rows.HELD:
         return Skip(rows.WINDOW_HELD, row.key, {})
-    # More than an hour ahead is no delay of ours, but a clock that was wrong when it failed.
-    if row.state == rows.FAILED and 0 < (row.next_attempt_at or 0) - backlog.now <= HOUR:
-        return Skip(rows.RETRY_LATER, row.key, {"next": row.next_attempt_at})
+    if (due := row.due_at(backlog.now)) is not None:
+        return Skip(rows.RETRY_LATER, row.key, {"next": due})
     if _end(row) > backlog.ready:  # the lag has grown
         return Skip(rows.NO_CLOSED_WINDOW, None, {"next": _end(row) + backlog.job.lag})
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from jobrun.instants import HOUR
 from jobrun.value import NamedTuple
 
 # The states of a window. No row and no gap means pending.
@@ -16,9 +17,10 @@ FAILED = "failed"  # will be tried again
 DEAD = "dead"  # attempts used up: finished, listed until a person looks
 SKIPPED = "skipped"
 HELD = "held"
-VOID = "void"  # ended after now when the watermark was lowered; kept, listed, in nobody's way
+VOID = "void"  # ended after now when watermark or clock was set back; listed, in nobody's way
 FINISHED = (PROCESSED, SKIPPED, DEAD)
 UNFINISHED = (RUNNING, FAILED, HELD)
+STATES = (*UNFINISHED, *FINISHED, VOID)
 
 # The outcomes of a run. None means that it is running, or was when its host died.
 SUCCEEDED = "succeeded"
@@ -30,6 +32,7 @@ INTERRUPTED = "interrupted"
 LOST = "lost"
 FENCED = "fenced"
 FAILURES = (FAILED_RUN, TIMED_OUT, KILLED, NOT_STARTED, LOST)
+OUTCOMES = (SUCCEEDED, *FAILURES, INTERRUPTED, FENCED)
 
 # The reason of a processed window that its own command marked (jobrun_done).
 MARKED = "marked"
@@ -40,6 +43,7 @@ RETRY = "retry"
 RERUN = "rerun"
 BACKFILL = "backfill"
 LOOKBACK = "lookback"  # done, and again because a new one is about to run
+KINDS = (NEW, RETRY, RERUN, BACKFILL, LOOKBACK)
 
 # Why a window, or a whole call, does not run.
 LOCK_HELD = "lock-held"
@@ -127,6 +131,14 @@ class WindowRow(NamedTuple):
     token: int
     reason: str | None
     changed_at: int
+
+    def due_at(self, now: int) -> int | None:
+        """When it may be tried again, where that is later than now.
+
+        More than an hour ahead is no delay of ours (R24): the clock was wrong when it failed.
+        """
+        due = self.next_attempt_at
+        return due if self.state == FAILED and due is not None and 0 < due - now <= HOUR else None
 
 
 class Gap(NamedTuple):
@@ -240,6 +252,7 @@ class Opening(NamedTuple):
     gaps: tuple[Gap, ...] = ()
     ended: tuple[tuple[str, str], ...] = ()  # (key, reason): failed rows that are given up
     lost: tuple[int, ...] = ()  # runs whose processes are gone
+    void: tuple[str, ...] = ()  # keys of unfinished rows that have not closed (unclosed.py)
     events: tuple[tuple[str | None, str, str], ...] = ()  # (key, kind, detail)
     clock_jump_at: int | None = None  # stored as given: None clears it
     keep_largest_now: bool = False  # a clock that is not believed yet

@@ -16,7 +16,7 @@ import os
 import sqlite3
 import time
 
-from jobrun.errors import JobrunError, LedgerError, Refused
+from jobrun.errors import DamagedLedger, JobrunError, LedgerError, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def ledger_version(database: Database) -> int:
         return 0
     found = database.rows("SELECT version FROM jobrun_meta")
     if len(found) != 1 or not isinstance(found[0][0], int):
-        raise LedgerError(f"ledger {database.path}: damaged, it does not say its version")
+        raise DamagedLedger(f"ledger {database.path}: damaged, it does not say its version")
     return found[0][0]
 
 

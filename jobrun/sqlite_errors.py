@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from jobrun.errors import JobrunError, LedgerError, Refused, UnsafePlace
+from jobrun.errors import DamagedLedger, JobrunError, LedgerError, Refused, UnsafePlace
 
 
 def explained(error: sqlite3.Error | UnicodeDecodeError, path: str, patience: float) -> Exception:
@@ -14,7 +14,7 @@ def explained(error: sqlite3.Error | UnicodeDecodeError, path: str, patience: fl
     # Text that is none, in a row or, where the schema itself is damaged, in SQLite's own message.
     if isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode"):
         code = sqlite3.SQLITE_CORRUPT
-    if code is None or code & 0xFF in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISUSE):
+    if code is None or code & 0xFF == sqlite3.SQLITE_MISUSE:
         return error
     if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index beside a write-ahead log found no room
         code = sqlite3.SQLITE_FULL
@@ -31,7 +31,7 @@ def not_a_database(path: str, detail: str) -> JobrunError:
 
 
 _NOT_A_DATABASE = (
-    LedgerError,
+    DamagedLedger,
     "not a database",
     "put a copy back, or mv {path} {path}.broken: a new ledger knows no watermark, so each job "
     "begins as --first says",
@@ -54,10 +54,15 @@ _MEANING: dict[int, tuple[type[JobrunError], str, str | None]] = {
     ),
     sqlite3.SQLITE_NOTADB: _NOT_A_DATABASE,
     sqlite3.SQLITE_CORRUPT: (
-        LedgerError,
+        DamagedLedger,
         "damaged",
         "put a copy back, or sqlite3 {path} .recover; mv it aside and a new ledger knows no "
         "watermark, so each job begins as --first says",
+    ),
+    sqlite3.SQLITE_CONSTRAINT: (
+        DamagedLedger,
+        "damaged, what it holds and what is to be written contradict each other",
+        "put a copy back; jobrun doctor looks at all of it",
     ),
     sqlite3.SQLITE_READONLY: (
         LedgerError,

@@ -8,7 +8,7 @@ This module is on the idle way: it imports nothing that sqlite_file has not.
 
 from __future__ import annotations
 
-from jobrun.errors import JobrunError
+from jobrun.errors import DamagedLedger, JobrunError
 from jobrun.instants import iso
 from jobrun.sqlite_database import Database
 
@@ -71,13 +71,15 @@ def record_skip(
     """Record a skip and that the job was called; `believed` is whether `at` is a sound clock.
 
     A repeat of the same reason, key and detail only counts up: `at` stays the first time, `last_at`
-    is the latest.
+    is the latest. Raises DamagedLedger: that does not pass by itself, and has to be told.
     """
     skip = {"job": job, "reason": reason, "key": key, "detail": detail}
     try:
         with database.writing(PATIENCE):
             database.change(_SEEN, {"job": job, "at": iso(at), "believed": believed})
             database.change(_FOLD, {**skip, "at": iso(at)})
+    except DamagedLedger:
+        raise
     except JobrunError:
         return False
     return True

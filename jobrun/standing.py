@@ -12,12 +12,12 @@ paused   on purpose; or by itself, which is a trouble
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from jobrun import lastcall, schedule
+from jobrun import lastcall, schedule, unclosed
 from jobrun.instants import DAY, MINUTE
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
@@ -97,7 +97,7 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
         failed_keys=tuple(k for k in ledger.keys(job.name) if k.state == FAILED) if keyed else (),
         calls=_called_at(runs),
         idle_every=_idle_every(ledger.skips(job.name)),
-        behind=behind(ledger, job, unfinished, now - spec.seconds("--lag", 0)),
+        behind=behind(ledger, job, unfinished, now, spec.seconds("--lag", 0)),
         usual=ledger.usual(job.name),
     )
 
@@ -110,9 +110,11 @@ def stand(ledger: Ledger, job: JobRow, now: int, alive: Alive) -> Standing:
     return standing
 
 
-def behind(ledger: Ledger, job: JobRow, unfinished: tuple[WindowRow, ...], ready: int) -> Behind:
-    """The windows that closed until `ready` (now less the lag) and are not finished."""
-    mark = job.watermark
+def behind(
+    ledger: Ledger, job: JobRow, unfinished: tuple[WindowRow, ...], now: int, lag: int
+) -> Behind:
+    """The windows that have closed, are ready since the lag is over, and are not finished."""
+    mark, ready = job.watermark, now - lag
     if job.schedule is None or mark is None or (job.next or mark) > ready:
         return Behind(0, 0)
     grid = schedule.parse(job.schedule)
@@ -120,9 +122,27 @@ def behind(ledger: Ledger, job: JobRow, unfinished: tuple[WindowRow, ...], ready
     closed = grid.count(mark, end, 10_000)
     if closed is None:
         return Behind(None, end - mark)
-    waiting = sum(1 for row in unfinished if row.start is not None and mark <= row.start < end)
-    left = max(0, closed - ledger.count_blocks(job.name, mark, end)) + waiting
+    begun = [row for row in unfinished if row.start is not None and mark <= row.start < end]
+    left = to_do(ledger, job, (mark, end), closed, begun, now)
     return Behind(left, end - mark if left else 0)
+
+
+def to_do(
+    ledger: Ledger,
+    job: JobRow,
+    stretch: tuple[int, int],
+    closed: int,
+    begun: Sequence[WindowRow],
+    now: int,
+) -> int:
+    """Of the `closed` windows of a stretch those without a row or a gap, and what is `begun`.
+
+    A row that has not closed stands for what has: the next call does it anew.
+    """
+    void = unclosed.among(begun, job, now)
+    freed = sum(row.windows for row in void if stretch[0] <= (row.start or 0) < stretch[1])
+    taken = ledger.count_blocks(job.name, *stretch) - freed
+    return max(0, closed - taken) + len(begun) - len(void)
 
 
 def _called_at(runs: tuple[RunRow, ...]) -> tuple[int, ...]:

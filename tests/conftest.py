@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 # What a call in a container prints besides: its /tmp lies on an overlay.
 EPHEMERAL = "what=ephemeral-ledger"
+# Thousands of processes start in the tests: without its bytecode each would compile jobrun anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 class Result(NamedTuple):

@@ -184,6 +184,8 @@ class Model:
         )
         if not opening.keep_largest_now:
             self.row = self.row._replace(largest_now=max(self.row.largest_now, opening.now))
+        for key in opening.void:
+            self.windows[key] = self.windows[key]._replace(state=rows.VOID)
         self.gaps += opening.gaps
         for key, reason in opening.ended:
             self.windows[key] = self.windows[key]._replace(state=rows.SKIPPED, reason=reason)

@@ -14,7 +14,7 @@ from tests.record import Record, Run, Stretch, meets, minus, reach
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 REFUSED = (2, 75, 78)
-JUMP, BELIEVED_AFTER = 31 * DAY, 10 * MINUTE
+JUMP, BELIEVED_AFTER, JITTER = 31 * DAY, 10 * MINUTE, 5 * MINUTE
 
 
 class Grid(NamedTuple):
@@ -71,6 +71,8 @@ class Owed:
         if status in REFUSED:
             assert before.dump == after.dump, "a refused call changed something"
             return
+        if asked.verb not in ("plain", "key"):
+            before = self._take_back(asked, before)
         self._begin(asked, before, after)
         doubted = self._doubts(asked)
         if asked.verb == "run":
@@ -84,6 +86,19 @@ class Owed:
             row.key: row.attempts for row in after.windows
         }
         assert self.bounds.keys() <= {row.key for row in after.windows}
+
+    def _take_back(self, asked: Asked, before: Record) -> Record:
+        """The record without what failed or died on a clock ahead and has not closed by now.
+
+        It is as if it had never been, but for its tries. Not while the watermark is ahead, too.
+        """
+        if before.mark is not None and before.mark > asked.now:
+            return before
+        void = [row for row in before.unfinished if row.end > asked.now + JITTER]
+        for row in void:
+            del self.bounds[row.key]
+            self.due.pop(row.key, None)
+        return before._replace(windows=tuple(row for row in before.windows if row not in void))
 
     def _begin(self, asked: Asked, before: Record, after: Record) -> None:
         """R32: where a job without a watermark begins. Only `--set` makes anything forgotten."""

@@ -20,14 +20,15 @@ GROUPS = (
     ("words", "errors instants value rows streams", ""),
     ("time", "walls expression windows schedule", "words"),
     ("options", "options placeholders job lastcall", "words time"),
-    ("planning", "plans backlog consent asked policy", "words time options"),
+    ("planning", "plans backlog consent unclosed asked policy", "words time options"),
     ("places", "places", "words"),
     ("lines", "lines", "words"),
     # Four that are there to be replaced, each by another of its kind: they don't know each other.
     (
         "ledger",
         "ledger gaps sqlite_errors sqlite_database sqlite_schema sqlite_skip sqlite_file"
-        " ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_pause ledger_sqlite_care"
+        " ledger_sqlite_values ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_pause"
+        " ledger_sqlite_care"
         " ledger_sqlite mark",
         "words places",
     ),

@@ -78,6 +78,16 @@ def test_looking_makes_no_ledger(jobrun: Jobrun, verb: str) -> None:
     assert list(jobrun.folder.iterdir()) == []
 
 
+def test_the_hint_to_a_ledger_that_is_not_there_is_what_helps(jobrun: Jobrun) -> None:
+    """A run makes the ledger, but not the folder of one that was named."""
+    hint = jobrun("status").lines[-1]
+    assert hint.startswith("jobrun: hint: jobrun run makes it")
+    folder = jobrun.folder / "missing"
+    result = jobrun("status", env={"JOBRUN_LEDGER": str(folder / "jobrun.db")})
+    assert result.lines == [f"jobrun: hint: mkdir -m 700 -p {folder}"]
+    assert jobrun("status", "--ledger", str(folder / "jobrun.db")).lines == result.lines
+
+
 def test_help_knows_every_command(jobrun: Jobrun) -> None:
     """Those that Typer does not run, too."""
     listed = jobrun("--help").stdout

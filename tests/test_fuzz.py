@@ -133,9 +133,18 @@ def place() -> Iterator[Place]:
     place.remove()
 
 
+def asks_for_json(argv: tuple[str, ...]) -> bool:
+    """As its parser reads the line: in `--ledger --json` it is the name of a file."""
+    verb, *words = argv
+    if verb not in SCREENS or "--json" not in words or {"--help", "-h"} & set(words):
+        return False
+    command = getattr(typer.main.get_command(cli.app), "commands", {})[verb]
+    return command.make_context(verb, words).params.get("as_json") is True
+
+
 def check_call(place: Place, argv: tuple[str, ...]) -> None:
     answer = place.try_out(argv)
-    if answer.status == 0 and "--json" in argv and argv[0] != "help" and "--help" not in argv:
+    if answer.status == 0 and asks_for_json(argv):
         json.loads(answer.out)
 
 

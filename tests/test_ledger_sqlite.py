@@ -244,7 +244,7 @@ def test_impossible_rows_are_refused(ledger: SqliteLedger, path: Path, statement
         ("DELETE FROM jobrun_window", "missing"),
         (
             "INSERT INTO jobrun_gap VALUES (1, 'j', '2026-09-04T10:30:00+00:00',"
-            " '2026-09-04T11:30:00+00:00', 1, 'x', NULL, '', 0)",
+            " '2026-09-04T11:30:00+00:00', 1, 'x', NULL, '2026-09-04T12:00:00+00:00', 0)",
             "before the one below it ends",
         ),
     ],

@@ -153,6 +153,23 @@ def test_a_watermark_set_forward_voids_nothing(ledger: Ledger) -> None:
     assert state(ledger, TEN) == (rows.FAILED, 1, 1)
 
 
+def test_what_is_not_done_may_be_made_void(ledger: Ledger) -> None:
+    """Failed, or lost by the same opening; what is processed stays so. Gaps may follow at once."""
+    run(ledger, TEN, rows.FAILED_RUN, hours=5, next_attempt_at=NOW + 60)
+    run(ledger, TEN + 5 * HOUR)
+    left = begin(ledger, claim(TEN + 6 * HOUR, hours=5)).claimed
+    assert left is not None
+    keys = tuple(f"j:{iso(TEN + hour * HOUR)}" for hour in (0, 5, 6))
+    gap = Gap(TEN, ELEVEN, 1, rows.NOT_LATEST)
+    begin(ledger, lost=(left.run_id,), void=keys, gaps=(gap,))
+    assert state(ledger, TEN) == (rows.VOID, 1, 1)
+    assert state(ledger, TEN + 5 * HOUR) == (rows.PROCESSED, 1, 0)
+    assert state(ledger, TEN + 6 * HOUR) == (rows.VOID, 1, 1)
+    assert watermark(ledger) == ELEVEN
+    assert ledger.unfinished("j") == []
+    assert ledger.problems() == []
+
+
 def test_a_void_window_may_be_run_with_other_bounds(ledger: Ledger) -> None:
     """It is nobody's any more; its attempts go on counting."""
     run(ledger, TEN, hours=24)

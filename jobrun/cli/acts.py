@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobrun import asked, places, process, run, schedule, turn
+from jobrun import asked, places, process, run, schedule, turn, unclosed
 from jobrun import job as jobs
 from jobrun.by_hand import known_job
 from jobrun.call import Call
@@ -15,6 +15,7 @@ from jobrun.instants import iso
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
+from jobrun.plans import Note
 from jobrun.rows import BY_HAND, FAILED, JobRow, Opening, WindowRow
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ def skip(
         if unit is not None and unit.start is None:
             return _skip_unit(call, ledger, row, unit, reason)
         grid = stored_grid(row)
-        known = turn.stored(ledger, name)
+        known, void = unclosed.leave_out(turn.stored(ledger, name), call.now())
         plan = asked.plan_skip(name, grid, known, call.now(), when, since, until, reason)
-        opening = plan.opening._replace(token=row.token)
+        opening = unclosed.make_void(plan.opening, void)._replace(token=row.token)
         if ledger.skip_windows(opening, plan.rows, grid.next) is None:
             raise moved(name)
+        tell(call, unclosed.notes_of(name, void, call.now()))
         what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "why": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
         return 0
@@ -74,11 +76,13 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         )
     with under_lock(call, name) as (held, row):
         grid = stored_grid(row)
-        known = turn.stored(held, name)
+        known, void = unclosed.leave_out(turn.stored(held, name), call.now())
         instant, opening = asked.plan_watermark(name, grid, known, call.now(), to, reason)
-        opened = held.set_watermark(opening._replace(token=row.token), instant, grid.next)
+        opening = unclosed.make_void(opening, void)._replace(token=row.token)
+        opened = held.set_watermark(opening, instant, grid.next)
         if opened is None:
             raise moved(name)
+        tell(call, unclosed.notes_of(name, void, call.now()))
         # Up again over what is finished already: where it has come to, not what was asked for.
         settled = opened.watermark
         what = {"job": name, "what": "watermark-set", "watermark": settled, "why": reason}
@@ -142,6 +146,13 @@ def _busy(ledger: Ledger, name: str) -> Refused:
     running = run.holder(ledger, name)
     who = f" by {running.host}:{running.pid}, run {running.id}" if running else ""
     return Refused(f'job "{name}" is running: its lock is held{who}', "again when it has ended")
+
+
+def tell(call: Call, notes: tuple[Note, ...]) -> None:
+    for word, fields, hint in notes:
+        call.lines.event(word, {**fields, "at": call.now()})
+        if hint:
+            call.lines.say("hint", hint)
 
 
 def moved(name: str) -> Refused:

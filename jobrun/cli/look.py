@@ -80,6 +80,7 @@ class Look:
         self.environ = outside.environ
         self.path = places.ledger_path(ledger, outside.environ)
         self.as_json = as_json
+        self.is_named = bool(ledger or self.environ.get("JOBRUN_LEDGER"))
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger | None]:
@@ -99,7 +100,10 @@ class Look:
     def nothing_yet(self, empty: Mapping[str, object]) -> None:
         """There is no ledger: no error, but a word, since it may be the wrong place to look."""
         self.show(Screen((line(f"no ledger at {self.path} yet"),), {"exists": False, **empty}))
-        Lines().say("hint", "jobrun run makes it; another one: --ledger PATH or JOBRUN_LEDGER")
+        folder = os.path.dirname(self.path)
+        makes_it = "jobrun run makes it; another one: --ledger PATH or JOBRUN_LEDGER"
+        missing = self.is_named and not os.path.isdir(folder)  # `run` makes only its own folder
+        Lines().say("hint", f"mkdir -m 700 -p {folder}" if missing else makes_it)
 
     def job(self, ledger: Ledger | None, name: str) -> JobRow:
         """Raises UsageError, with what may have been meant."""

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from jobrun import asked, lastcall, process, schedule, turn, windows
+from jobrun import asked, lastcall, process, schedule, turn, unclosed, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call
-from jobrun.cli.acts import moved, stored_grid, under_lock
+from jobrun.cli.acts import moved, stored_grid, tell, under_lock
 from jobrun.cli.plan import as_last_called
 from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import iso_z, parse_duration
@@ -116,16 +116,16 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
         if row.pause is None:  # another person has been a moment ago
             return
         this = as_last_called(ledger, row, lastcall.read(row.spec), call.environ)
-        grid, known = stored_grid(row), turn.stored(ledger, name)
+        grid = stored_grid(row)
+        known, void = unclosed.leave_out(turn.stored(ledger, name), call.now())
         plan = asked.plan_resume(this, grid, known, call.now(), _who(call))
         lost = turn.judge_open_runs(ledger, name, call).lost
-        opening = plan.opening._replace(token=row.token, lost=tuple(run.id for run in lost))
+        opening = unclosed.make_void(plan.opening, void)._replace(
+            token=row.token, lost=tuple(run.id for run in lost)
+        )
         if not dry_run and ledger.open(opening, None, grid.next) is None:
             raise moved(name)
-    for word, fields, hint in plan.notes:
-        call.lines.event(word, {**fields, "at": call.now()})
-        if hint:
-            call.lines.say("hint", hint)
+    tell(call, (*unclosed.notes_of(name, void, call.now()), *plan.notes))
     _tell_resumed(call, name, "would-resume" if dry_run else "resumed", row.pause)
 
 

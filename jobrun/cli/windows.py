@@ -54,7 +54,7 @@ def _screen(
     start = look.instant(since, row) if since is not None else None
     if last is not None:
         start = end - parse_duration(last, "--last")
-    seen = picture.take(ledger, row, grid, start, end, look.is_alive)
+    seen = picture.take(ledger, row, grid, start, end, look.is_alive, look.now)
 
     def calendar(instant: int) -> tuple[str, str]:
         return schedule.local(instant, None if grid.zone == "UTC" else grid.zone)[:2]

@@ -114,7 +114,7 @@ def _brief(run: RunRow, now: int) -> Cell:
 
 def key_screen(ledger: str, row: WindowRow, runs: Sequence[RunRow], now: int) -> Screen:
     window = None if row.start is None or row.end is None else span_cell(row.start, row.end, now)
-    later = row.next_attempt_at
+    later = row.due_at(now)
     fields: Fields = (
         ("key", Cell(row.key)),
         ("state", Cell(row.state)),
@@ -130,7 +130,7 @@ def key_screen(ledger: str, row: WindowRow, runs: Sequence[RunRow], now: int) ->
     parts: list[Line | Table] = [head(ledger, now), *_fields(fields), line("")]
     parts.append(runs_table(fold(runs), now, with_job=False) if runs else line("no runs", DIM))
     data = {**row._asdict(), "start": _iso(row.start), "end": _iso(row.end)}
-    data |= {"next_attempt_at": _iso(later), "changed_at": iso(row.changed_at)}
+    data |= {"next_attempt_at": _iso(row.next_attempt_at), "changed_at": iso(row.changed_at)}
     data |= {"now": iso(now), "runs": [run_data(run) for run in runs]}
     return Screen(tuple(parts), data)
 

@@ -143,8 +143,8 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
     how = outcome(last) if last is not None and last.key == row.key else row.state
     what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
     what += [f"{plural(_waiting(standing), 'later window')} wait"] if _waiting(standing) else []
-    if row.next_attempt_at is not None and row.next_attempt_at > now:
-        what.append(f"next try not before {boundary(row.next_attempt_at, now)}")
+    if (due := row.due_at(now)) is not None:
+        what.append(f"next try not before {boundary(due, now)}")
     return ", ".join(what), hint.replace("history", "explain")
 
 

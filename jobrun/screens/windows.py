@@ -80,8 +80,8 @@ def windows_screen(ledger: str, picture: Picture, now: int, calendar: Calendar) 
         )  # fmt: skip
     parts += _totals(picture.slots)
     if picture.void:
-        was = "was lowered; each runs in its turn"
-        parts.append(line(f"{plural(picture.void, 'window')} void since the watermark {was}", WARN))
+        since = "since the clock or the watermark was set back; each runs in its turn"
+        parts.append(line(f"{plural(picture.void, 'window')} void {since}", WARN))
     if picture.pause is not None and picture.pause.holds(now):
         parts.append(line(f"paused {pause_text(picture.pause, now)}", STILL))
     parts += _listed(picture, now)
@@ -210,11 +210,9 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
     if slot.state != FAILED:
         return f"{plural(stretch.windows, 'window')}, {slot.row.reason}" if slot.row.reason else ""
     last = f"{outcome(run)}, last {moment(run.started, now)}" if run is not None else "failed"
-    later = slot.row.next_attempt_at
+    later = slot.row.due_at(now)
     when = (
-        f"not before {boundary(later, now)}"
-        if later is not None and later > now
-        else f"by {_next_call(picture, now)}"
+        f"by {_next_call(picture, now)}" if later is None else f"not before {boundary(later, now)}"
     )
     return f"{last}, next try {when}"
 
