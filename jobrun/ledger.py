@@ -1,8 +1,8 @@
 """The few calls that a ledger must offer.
 
-Every write is one transaction, is made under the job's lock (but `skip`, `pause`, `resume`), and
-shows the token that the lock's acquisition got: a writer whose token is no longer the job's is
-refused (FENCED).
+Every write is one transaction, is made under the job's lock (but `skip`, `pause`, `resume`,
+`note_event`), and shows the token that the lock's acquisition got: a writer whose token is no
+longer the job's is refused (FENCED).
 
 Errors: LedgerError (74) unreadable, full, corrupt, newer; Refused (75) busy for longer than the
 busy timeout.
@@ -169,6 +169,9 @@ class Ledger(Protocol):
 
     def resume(self, job: str, by: str, at: int) -> bool:
         """End the pause on record; False where there is none."""
+
+    def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:
+        """Record what a person did that changes no other row of the job."""
 
     # -- care -------------------------------------------------------------------------------------
 

@@ -182,6 +182,10 @@ class SqliteLedger(SqliteReads):
         with self._database.writing():
             return end_pause(self._database, job, by, at)
 
+    def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:
+        with self._database.writing():
+            add_event(self._database, job, at, key, kind, detail)
+
     def problems(self) -> list[str]:
         from jobrun.ledger_sqlite_care import problems
 

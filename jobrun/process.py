@@ -16,9 +16,26 @@ from jobrun.ended import Ended
 from jobrun.signals import Signals, catch
 
 if sys.platform == "win32":
-    from jobrun.process_windows import Child, command_alive, start, wrapper_alive
+    from jobrun.process_windows import (
+        Child,
+        ask_wrapper,
+        command_alive,
+        left_of,
+        start,
+        wrapper_alive,
+    )
 else:
     from jobrun.process_posix import Child, start
-    from jobrun.tree import command_alive, wrapper_alive
+    from jobrun.tree import ask_wrapper, command_alive, left_of, wrapper_alive
 
-__all__ = ["Child", "Ended", "Signals", "catch", "command_alive", "start", "wrapper_alive"]
+__all__ = [
+    "Child",
+    "Ended",
+    "Signals",
+    "ask_wrapper",
+    "catch",
+    "command_alive",
+    "left_of",
+    "start",
+    "wrapper_alive",
+]

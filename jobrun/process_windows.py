@@ -47,6 +47,8 @@ _CHUNK = 65_536
 _SAVE_EVERY = 0.2
 _SUSPENDED, _NEW_GROUP, _NO_WINDOW = 0x4, 0x200, 0x0800_0000
 _QUERY_AND_WAIT = 0x1000 | 0x0010_0000
+_TERMINATE = 0x1
+_ENDED_BY_US = 1
 _GONE_FOLDERS = (267, 3)  # ERROR_DIRECTORY, ERROR_PATH_NOT_FOUND
 
 _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -296,6 +298,34 @@ def wrapper_alive(run: RunRow) -> bool:
     if run.pid is None or run.birth is None:
         return False
     return run.birth == f"windows {_created(run.pid)}"
+
+
+def ask_wrapper(run: RunRow, number: int) -> bool:
+    """End the jobrun that recorded this run; False where it is gone. Raises PermissionError.
+
+    A process of another console can't be asked here: it ends at once, its job object with it, and
+    the run is lost.
+    """
+    if run.pid is None:
+        return False
+    try:
+        handle = _winapi.OpenProcess(_TERMINATE | _QUERY_AND_WAIT, False, run.pid)
+    except PermissionError:
+        raise
+    except OSError:
+        return False
+    try:
+        # The handle keeps the pid from being given to another one meanwhile.
+        if not wrapper_alive(run):
+            return False
+        _winapi.TerminateProcess(handle, _ENDED_BY_US)
+    finally:
+        _winapi.CloseHandle(handle)
+    return True
+
+
+def left_of(run: RunRow, marker: Mapping[str, str]) -> None:
+    """Nothing, as with command_alive."""
 
 
 def command_alive(run: RunRow, marker: Mapping[str, str]) -> tuple[int, ...]:

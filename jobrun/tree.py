@@ -7,6 +7,7 @@ A pid alone proves nothing: it may belong to a later process. So each run is rec
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,6 +60,45 @@ def wrapper_alive(run: RunRow) -> bool:
         return tree_group.born(run.pid, run.birth)
     boot, own, _ = _parts(run.birth)
     return boot == tree_proc.boot() and tree_proc.alive(run.pid) == own
+
+
+def ask_wrapper(run: RunRow, number: int) -> bool:
+    """Signal the jobrun that recorded this run, also where it is stopped; False where it is gone.
+
+    Raises PermissionError. On Linux the process is taken hold of before its birth is compared, so
+    that the signal can't reach a later one with its pid.
+    """
+    if run.pid is None:
+        return False
+    if not hasattr(os, "pidfd_open"):
+        if not wrapper_alive(run):
+            return False
+        os.kill(run.pid, number)
+        os.kill(run.pid, signal.SIGCONT)
+        return True
+    try:
+        process = os.pidfd_open(run.pid)
+    except OSError:
+        return False
+    try:
+        if not wrapper_alive(run):
+            return False
+        signal.pidfd_send_signal(process, number)
+        signal.pidfd_send_signal(process, signal.SIGCONT)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(process)
+    return True
+
+
+def left_of(run: RunRow, marker: Marker) -> Tree | None:
+    """The tree of a run whose wrapper is gone; None where nothing of it is alive on this host."""
+    if run.child_pid is None or run.birth is None or not command_alive(run, marker):
+        return None
+    if not _HAS_PROC:
+        return tree_group.GroupTree(run.child_pid)
+    return tree_proc.ProcTree(run.child_pid, _parts(run.birth)[2], marker)
 
 
 def command_alive(run: RunRow, marker: Marker) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips episodes key_file command report attempts turn run by_hand",
+        "call skips episodes key_file command report attempts turn run by_hand halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (
@@ -58,7 +58,7 @@ GROUPS = (
         "cli",
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
         " cli.show cli.explain cli.skips cli.events cli.plan cli.doctor cli.skip cli.watermark"
-        " cli.forget cli.pauses cli.pause cli.resume cli",
+        " cli.forget cli.pauses cli.pause cli.resume cli.stop cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),
     ("main", "__main__", "words options places lines process idle call cli"),

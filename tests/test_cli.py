@@ -91,7 +91,17 @@ def test_the_hint_to_a_ledger_that_is_not_there_is_what_helps(jobrun: Jobrun) ->
 def test_help_knows_every_command(jobrun: Jobrun) -> None:
     """Those that Typer does not run, too."""
     listed = jobrun("--help").stdout
-    for verb in ("run", "rerun", "backfill", *LOOKING, "doctor", "skip", "watermark", "forget"):
+    for verb in (
+        "run",
+        "rerun",
+        "backfill",
+        *LOOKING,
+        "doctor",
+        "skip",
+        "stop",
+        "watermark",
+        "forget",
+    ):
         assert f"\n  {verb} " in listed
         assert jobrun(verb, "--help").stdout.startswith(f"Usage: jobrun {verb} ")
 

@@ -26,6 +26,7 @@ from jobrun.cli import (
     skip,
     skips,
     status,
+    stop,
     watermark,
     windows,
 )
@@ -76,6 +77,7 @@ app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 app.command("skip")(skip.skip)
 app.command("watermark")(watermark.watermark)
+app.command("stop")(stop.stop)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("forget")(forget.forget)

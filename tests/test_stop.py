@@ -1,0 +1,170 @@
+"""`stop`: a job that runs is ended by its own wrapper, whom a pid alone does not name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import PYTHON, Jobrun, is_alive, until
+from tests.orphans import orphaned
+
+if sys.platform == "win32":
+    pytest.skip("signals are POSIX's", allow_module_level=True)
+
+NOW = "2026-09-04T12:05Z"
+KEY = "a:2026-09-04T11:00:00+00:00"
+HOURLY = ("--every", "1h", "--stdin", "null")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="an orphan is known by /proc")
+
+
+class Running:
+    """A call of job `a` whose command says that it is there."""
+
+    def __init__(self, jobrun: Jobrun, *argv: str, life: str = "waits") -> None:
+        ready = jobrun.folder / "ready"
+        command = (PYTHON, "-m", "tests.children", life, str(ready))
+        self.wrapper = jobrun.start("run", "a", *argv, "--", *command, now=NOW)
+        until(ready.exists, "the command")
+        self.pids = [int(pid) for pid in ready.read_text().split()]
+
+    def end(self) -> tuple[int, str]:
+        _, err = self.wrapper.communicate(timeout=20)
+        until(lambda: not any(map(is_alive, self.pids)), "the end of the tree")
+        return self.wrapper.returncode, err.decode()
+
+
+def outcomes(jobrun: Jobrun) -> list[object]:
+    return [row[0] for row in jobrun.query("SELECT outcome FROM jobrun_run ORDER BY id")]
+
+
+def test_stop_ends_the_whole_tree_and_says_how_it_ended(jobrun: Jobrun) -> None:
+    """The wrapper does it as at a timeout: interrupted, no failure, and no further window."""
+    running = Running(
+        jobrun, *HOURLY, "--first", "2026-09-04T08:00Z", "--kill-after", "1", life="family"
+    )
+    found = jobrun("stop", "a", now=NOW)
+    assert (found.status, found.stdout) == (0, "")
+    (line,) = found.lines
+    key = "a:2026-09-04T08:00:00+00:00"
+    assert line.startswith(f"jobrun: NOTE job=a what=stopped key={key} ")
+    assert " outcome=interrupted took=" in line
+    status, err = running.end()
+    assert (status, " INTERRUPTED job=a " in err) == (128 + signal.SIGTERM, True)
+    assert outcomes(jobrun) == ["interrupted"]
+    state = "SELECT state, attempts, failures, next_attempt_at FROM jobrun_window"
+    assert jobrun.query(state) == [("failed", 1, 0, None)]
+    after = jobrun("run", "a", *HOURLY, "--max-windows", "1", "-q", "--", "true", now=NOW)
+    assert after.status == 0
+    assert jobrun.query(state) == [("processed", 2, 0, None)]
+
+
+def test_stop_is_on_record_with_who(jobrun: Jobrun) -> None:
+    """In events, and in the story of the window it hit."""
+    running = Running(jobrun, *HOURLY)
+    assert jobrun("stop", "a", now=NOW).status == 0
+    running.end()
+    ((key, detail),) = jobrun.query("SELECT key, detail FROM jobrun_event WHERE kind = 'stop'")
+    ((user, host),) = jobrun.query("SELECT user, host FROM jobrun_run")
+    assert (key, detail) == (KEY, f"run=1 by {user}@{host}")
+    story = jobrun("explain", "a", KEY, now=NOW).stdout
+    assert story.index("interrupted after") < story.index(f"run=1 by {user}@{host}")
+
+
+def test_a_command_that_ignores_it_is_killed_after_the_grace(jobrun: Jobrun) -> None:
+    """That of the job: --kill-after of its call."""
+    running = Running(jobrun, "-k", "1", life="ignores")
+    assert " outcome=interrupted " in jobrun("stop", "a", now=NOW).stderr
+    assert running.end()[0] == 128 + signal.SIGTERM
+
+
+def test_a_second_stop_with_kill_waits_for_no_grace(jobrun: Jobrun) -> None:
+    """The first one is still waiting: both say how it ended."""
+    running = Running(jobrun, "-k", "1h", life="ignores")
+    first = jobrun.start("stop", "a", now=NOW)
+    asked = "SELECT count(*) FROM jobrun_event WHERE kind = 'stop'"
+    until(lambda: jobrun.query(asked) == [(1,)], "the first stop")
+    assert is_alive(running.pids[0])
+    found = jobrun("stop", "a", "--kill", now=NOW)
+    assert (found.status, " what=stopped outcome=interrupted " in found.stderr) == (0, True)
+    _, err = first.communicate(timeout=20)
+    assert (first.returncode, b" what=stopped " in err) == (0, True)
+    assert running.end()[0] == 128 + signal.SIGTERM
+
+
+def test_stop_dry_run_signals_nobody(jobrun: Jobrun) -> None:
+    """It names the run and its holder, and writes nothing."""
+    running = Running(jobrun)
+    found = jobrun("stop", "a", "--dry-run", now=NOW)
+    assert f" what=would-stop holder={os.uname().nodename}:{running.wrapper.pid} " in found.stderr
+    assert is_alive(running.pids[0])
+    assert jobrun.query("SELECT * FROM jobrun_event WHERE kind = 'stop'") == []
+    assert jobrun("stop", "a", now=NOW).status == 0
+    running.end()
+
+
+def test_what_does_not_run_is_stopped_already(jobrun: Jobrun) -> None:
+    """A word, exit 0: that is what was wanted. An unknown job is a mistake."""
+    jobrun("run", "a", "--", "true", now=NOW)
+    found = jobrun("stop", "a", now=NOW)
+    assert (found.status, " what=not-running " in found.stderr) == (0, True)
+    assert jobrun("stop", "b", now=NOW).status == 2
+
+
+@linux
+def test_a_pid_that_is_another_process_by_now_is_never_signalled(jobrun: Jobrun) -> None:
+    """The run that was left open names it, by pid; its birth is another."""
+    with orphaned(jobrun, now=NOW):
+        pass
+    code = "import signal; print('ready', flush=True); signal.pause()"
+    with subprocess.Popen([PYTHON, "-c", code], stdout=subprocess.PIPE) as bystander:
+        assert bystander.stdout is not None
+        assert bystander.stdout.readline() == b"ready\n"
+        jobrun.change("UPDATE jobrun_run SET pid = ?, child_pid = ?", *[bystander.pid] * 2)
+        for argv in (("stop", "a"), ("stop", "a", "--kill")):
+            found = jobrun(*argv, now=NOW)
+            assert (found.status, " what=not-running " in found.stderr) == (0, True)
+        assert is_alive(bystander.pid)
+        bystander.kill()
+
+
+@linux
+@pytest.mark.parametrize("life", ["waits", "ignores", "family"])
+def test_a_tree_without_wrapper_and_guardian_goes_down_the_ladder(
+    jobrun: Jobrun, life: str
+) -> None:
+    """Nobody else can end it; then it is lost, as the next call would find it."""
+    with orphaned(jobrun, *HOURLY, "-k", "1", now=NOW, life=life):
+        pids = (jobrun.folder / "ready").read_text().split()
+        assert "orphan-alive" in jobrun("run", "a", *HOURLY, "--", "true", now=NOW).stderr
+        found = jobrun("stop", "a", now=NOW)
+        assert (found.status, " what=stopped " in found.stderr) == (0, True)
+        assert " outcome=lost run=1 " in found.stderr
+        assert not any(map(is_alive, pids))
+    assert outcomes(jobrun) == ["lost"]
+    kinds = [row[0] for row in jobrun.query("SELECT kind FROM jobrun_event ORDER BY id")]
+    assert kinds == ["orphan", "lost", "stop"]
+    again = jobrun("run", "a", *HOURLY, "--", "sh", "-c", "echo $JOBRUN_ATTEMPT", now=NOW)
+    assert again.stdout == "2\n"
+
+
+def test_a_wrapper_that_is_stopped_hears_it(jobrun: Jobrun) -> None:
+    """Ctrl-Z in some terminal long ago: TERM, and CONT after it."""
+    running = Running(jobrun)
+    os.kill(running.wrapper.pid, signal.SIGSTOP)
+    assert " outcome=interrupted " in jobrun("stop", "a", now=NOW).stderr
+    running.end()
+
+
+def test_a_run_of_another_host_is_refused(jobrun: Jobrun) -> None:
+    """It can't be asked from here, nor be called gone."""
+    running = Running(jobrun)
+    running.wrapper.kill()
+    running.end()
+    jobrun.change("UPDATE jobrun_run SET host = 'db9', birth = 'other 1 1'")
+    found = jobrun("stop", "a", now=NOW)
+    assert found.status == 75
+    assert 'job "a": run 1 is of host db9' in found.stderr
