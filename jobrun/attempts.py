@@ -24,7 +24,7 @@ from jobrun.errors import (
 from jobrun.key_file import Stamp, stamp
 from jobrun.output import Output
 from jobrun.report import Report
-from jobrun.rows import Claim, Claimed, Finished, JobRow, Opening, Result
+from jobrun.rows import Breaker, Claim, Claimed, Finished, JobRow, Opening, Result
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class Running(NamedTuple):
 class Attempts:
     """Runs the units of a plan; `exit_code` is the first failed one's, `done` how many ran.
 
-    `paused` is whether a pause kept the next one from its turn.
+    `paused` is whether a pause kept the next one from its turn, `tripped` whether the job made it
+    itself, by the last run.
     """
 
     def __init__(
@@ -63,7 +64,12 @@ class Attempts:
         self.file = file  # of --key-file, when its key was made
         self.exit_code = 0
         self.done = 0
-        self.paused = False
+        self.paused = self.tripped = False
+        self.breaker: Breaker | None = None
+        if situation.job.pause_after is not None:
+            from jobrun.breaker import breaker_of
+
+            self.breaker = breaker_of(situation.job, grid, situation.call.now)
         self.token = 0
         self.told = row.told if row else None
         self.told_at = row.told_at if row else None
@@ -135,6 +141,7 @@ class Attempts:
             child.cancel()
         on_record = finished is not None and finished.outcome != rows.FENCED
         self.paused = finished is not None and finished.paused
+        self.tripped = finished is not None and finished.tripped is not None
         self._settle(verdict.answer or (0 if on_record else EXIT_NOT_RECORDED))
         if progress is not None:
             progress.hide()
@@ -229,6 +236,8 @@ class Attempts:
     ) -> tuple[Finished | None, JobrunError | None]:
         """Record the run and claim the next; and why it could not be recorded, or not go on."""
         result = run.result(ended, verdict, self.told, self.told_at)
+        if self.breaker is not None:
+            result = result._replace(breaker=self.breaker)
         claim = self._claim(following, child) if following and child else None
         try:
             return self._record(run, result, claim)

@@ -42,6 +42,12 @@ class Backlog(NamedTuple):
         return self.now - self.job.lag
 
     @property
+    def is_probe(self) -> bool:
+        """Whether this call tries the oldest window only, to see if the job may go on."""
+        row = self.known.job
+        return self.job.pause_after is not None and row is not None and row.is_probed(self.now)
+
+    @property
     def span(self) -> tuple[int, int]:
         return self.mark, self.ready
 

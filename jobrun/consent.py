@@ -50,11 +50,12 @@ def begin(name: str, row: JobRow | None, now: int, accept_clock: bool = False) -
 
 
 def _without_old_pause(opening: Opening, row: JobRow | None) -> Opening:
-    """A pause whose time is over ends with the next call, whatever that is for.
+    """A person's pause whose time is over ends with the next call, whatever that is for.
 
     Not on a clock that is doubted: a year ahead, and no pause would be left.
     """
-    if row is None or row.paused_until is None or row.is_paused(opening.now):
+    over = row is not None and row.pause is not None and not row.is_paused(opening.now)
+    if row is None or not over or row.is_probed(opening.now):
         return opening
     return opening._replace(resumed_by=rows.BREAKER)
 

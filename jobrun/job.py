@@ -27,8 +27,9 @@ class Job:
         "accept_clock", "accept_schedule", "busy_exit", "catch_up", "command", "cwd", "dry_run",
         "first", "given", "key", "key_file", "kill_after", "lag", "ledger", "log_format",
         "lookback", "max_age", "max_windows", "mode", "name", "ok_exit", "on_failure", "output",
-        "quiet", "redo", "remind", "retry_delay", "schedule", "since", "stdin", "stop_after",
-        "stuck_after", "timeout", "tz", "until", "verbose", "wait", "window",
+        "pause_after", "quiet", "redo", "remind", "resume_after", "retry_delay", "schedule",
+        "since", "stdin", "stop_after", "stuck_after", "timeout", "tz", "until", "verbose", "wait",
+        "window",
     )  # fmt: skip
 
     accept_clock: bool
@@ -54,9 +55,11 @@ class Job:
     ok_exit: tuple[tuple[int, int], ...]
     on_failure: str
     output: str
+    pause_after: int | None
     quiet: bool
     redo: str
     remind: int
+    resume_after: int | None
     retry_delay: int
     schedule: str | None
     since: str | None
@@ -136,6 +139,8 @@ def make(
         "0",
     )
     placeholders.check(command, mode, given)
+    if "--resume-after" in given and "--pause-after" not in given:
+        raise UsageError("--resume-after needs --pause-after", "--pause-after 3")
     text = _schedule(given)
     return Job(
         name=name,
@@ -160,8 +165,9 @@ def make(
             for option in (
                 "--busy-exit", "--catch-up", "--cwd", "--key-file", "--kill-after", "--lag",
                 "--ledger", "--lookback", "--max-age", "--max-windows", "--ok-exit",
-                "--on-failure", "--redo", "--remind", "--retry-delay", "--stdin", "--stop-after",
-                "--stuck-after", "--timeout", "--wait", "--window",
+                "--on-failure", "--pause-after", "--redo", "--remind", "--resume-after",
+                "--retry-delay", "--stdin", "--stop-after", "--stuck-after", "--timeout", "--wait",
+                "--window",
             )
         },
     )  # fmt: skip

@@ -129,7 +129,8 @@ class Ledger(Protocol):
     ) -> Finished:
         """Close the run, mark its window, move the watermark, claim the next window.
 
-        Not the last of these where the job has been paused since, unless the claim is by hand.
+        Not the last of these where the job is paused by now, unless the claim is by hand. The run
+        itself may pause it, or end such a pause: see Breaker.
         """
 
     def skip_windows(

@@ -18,7 +18,13 @@ from contextlib import contextmanager
 from jobrun.errors import DamagedLedger, JobrunError, LedgerError, NotRecorded
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
-from jobrun.ledger_sqlite_pause import begin_pause, end_pause, is_paused
+from jobrun.ledger_sqlite_pause import (
+    begin_pause,
+    count_failure,
+    end_pause,
+    is_paused,
+    weigh_end,
+)
 from jobrun.ledger_sqlite_reads import SqliteReads
 from jobrun.ledger_sqlite_values import damaged
 from jobrun.ledger_sqlite_windows import (
@@ -120,13 +126,15 @@ class SqliteLedger(SqliteReads):
         with self._writing(FINISH_PATIENCE, lost=NotRecorded):
             if not self._is_holder(result):
                 return self._fence(result)
+            was, _ = self._window_state(result)
             self._end_run(result, result.outcome)
             end_window(self._database, result)
+            state, marked = self._window_state(result)
+            tripped, resumed = weigh_end(self._database, result, was, marked)
             watermark = advance(self._database, result.job, next_boundary)
             paused = self._is_halted(result.job, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
-            state, marked = self._window_state(result)
-        return Finished(result.outcome, state, watermark, paused, claimed, marked)
+        return Finished(result.outcome, state, watermark, paused, claimed, marked, tripped, resumed)
 
     def skip_windows(
         self,
@@ -282,6 +290,7 @@ class SqliteLedger(SqliteReads):
             return
         ((key,),) = self._database.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
         lose_window(self._database, opening.job, key, opening.now)
+        count_failure(self._database, opening.job, run_id, opening.now)
         self._add_event(opening, key, LOST, f"run={run_id}")
 
     def _add_event(self, opening: Opening, key: str | None, kind: str, detail: str | None) -> None:

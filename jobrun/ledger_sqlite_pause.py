@@ -1,4 +1,4 @@
-"""Pauses in the SQLite ledger; each call is part of a transaction.
+"""Pauses, and the count of failed windows that leads to one; each call is part of a transaction.
 
 A pause is written without the job's lock, since a job that runs for hours must be reachable. So
 whoever claims a run looks for it in the same transaction.
@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from jobrun.instants import from_iso, iso
 from jobrun.ledger_sqlite_windows import add_event, text
-from jobrun.rows import BREAKER, Pause
+from jobrun.rows import (
+    BREAKER,
+    FAILURES,
+    LOOKBACK,
+    NEW,
+    PROCESSED,
+    RETRY,
+    SUCCEEDED,
+    Breaker,
+    Pause,
+    Result,
+)
 from jobrun.sqlite_database import Database
 
 PAUSED, RESUMED = "paused", "resumed"  # events
@@ -21,8 +32,29 @@ UPDATE jobrun_job
 
 _END = """
 UPDATE jobrun_job
-   SET paused_at = NULL, paused_until = NULL, paused_reason = NULL, paused_by = NULL
+   SET paused_at = NULL, paused_until = NULL, paused_reason = NULL, paused_by = NULL,
+       failing = 0, failing_since = NULL, failing_run = NULL
  WHERE name = :job
+"""
+
+# A window counts once, however often it is tried: at its first failure since the last one that was
+# processed. By the number of the run, since many end within a second.
+_COUNT = """
+UPDATE jobrun_job
+   SET failing = failing + CASE WHEN :key IS NOT NULL AND EXISTS (
+           SELECT 1 FROM jobrun_run
+            WHERE job = :job AND key = :key AND id >= failing_run AND id <> :run
+              AND kind IN ('new', 'retry')
+              AND outcome IN ('failed', 'timed-out', 'killed', 'not-started', 'lost')
+       ) THEN 0 ELSE 1 END,
+       failing_since = coalesce(failing_since, :now),
+       failing_run = coalesce(failing_run, :run)
+ WHERE name = :job
+"""
+
+_CLEAR = """
+UPDATE jobrun_job SET failing = 0, failing_since = NULL, failing_run = NULL
+ WHERE name = :job AND failing > 0
 """
 
 
@@ -33,8 +65,7 @@ def is_paused(database: Database, job: str, now: int) -> bool:
 
 def begin_pause(database: Database, job: str, pause: Pause) -> bool:
     """In the place of the one that is there; False where there is no such job."""
-    values = {**pause._asdict(), "at": iso(pause.at), "until": text(pause.until), "job": job}
-    if database.change(_BEGIN, values) != 1:
+    if not _put(database, job, pause):
         return False
     until = f", until {iso(pause.until)}" if pause.until is not None else ""
     add_event(database, job, pause.at, None, PAUSED, f"{pause.text}{until}")
@@ -50,6 +81,92 @@ def end_pause(database: Database, job: str, by: str, now: int) -> bool:
     how = "its time is over" if by == BREAKER else f"by {by}"
     add_event(database, job, now, None, RESUMED, f"{how}; it was paused {pause.text}")
     return True
+
+
+# -- the breaker ----------------------------------------------------------------------------------
+
+
+def count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
+    """Of a run in its turn; what a person asks for by hand does not count, nor what runs again."""
+    ((kind, key),) = database.rows("SELECT kind, key FROM jobrun_run WHERE id = ?", (run_id,))
+    if kind not in (None, NEW, RETRY):
+        return False
+    database.change(_COUNT, {"job": job, "key": key, "run": run_id, "now": iso(now)})
+    return True
+
+
+def weigh_end(
+    database: Database, result: Result, was: str | None, marked: bool
+) -> tuple[Pause | None, Pause | None]:
+    """The pause that the end of a run makes, and the one that it ends.
+
+    `was` is the state that its window had before, `marked` whether its command marked it.
+    """
+    if result.outcome != SUCCEEDED and not marked:
+        return _weigh_failure(database, result), None
+    if was == PROCESSED and not marked:  # once more: nothing new is done
+        return None, None
+    return None, _weigh_success(database, result)
+
+
+def _weigh_success(database: Database, result: Result) -> Pause | None:
+    """A window is processed that was not before: nothing fails any more.
+
+    Where it was a probe, the breaker's pause is over: that pause.
+    """
+    ((kind,),) = database.rows("SELECT kind FROM jobrun_run WHERE id = ?", (result.run_id,))
+    if kind == LOOKBACK:
+        return None
+    database.change(_CLEAR, {"job": result.job})
+    pause = _pause(database, result.job) if result.breaker is not None else None
+    if pause is None or pause.by != BREAKER or pause.holds(result.ended):
+        return None
+    database.change(_END, {"job": result.job})
+    detail = f"{result.key} is processed; it was paused {pause.text}"
+    add_event(database, result.job, result.ended, None, RESUMED, detail)
+    return pause
+
+
+def _weigh_failure(database: Database, result: Result) -> Pause | None:
+    """Count it; the pause that the breaker makes of it, None where it makes none."""
+    is_failure = result.outcome in FAILURES
+    if not is_failure or not count_failure(database, result.job, result.run_id, result.ended):
+        return None
+    if result.breaker is None:
+        return None
+    until = None
+    if result.breaker.probe_after is not None:
+        until = result.ended + result.breaker.probe_after
+    pause = _pause(database, result.job)
+    if pause is not None:
+        if pause.by == BREAKER and not pause.holds(result.ended):  # the probe has failed
+            _put(database, result.job, pause._replace(at=result.ended, until=until))
+        return None
+    failed, waiting = _failing(database, result.job, result.breaker)
+    if failed + waiting < result.breaker.windows:
+        return None
+    reason = f"{failed + waiting} windows failed" + (" or wait for one that did" * bool(waiting))
+    tripped = Pause(result.ended, until, BREAKER, reason)
+    begin_pause(database, result.job, tripped)
+    return tripped
+
+
+def _failing(database: Database, job: str, breaker: Breaker) -> tuple[int, int]:
+    """How many windows failed one after another, and how many more wait for one of them.
+
+    A job of one window a day fails at the same one all day long: those that have closed since then
+    count as well.
+    """
+    ((failing, since),) = database.rows(
+        "SELECT failing, failing_since FROM jobrun_job WHERE name = ?", (job,)
+    )
+    closed = breaker.waiting_since(from_iso(since)) if breaker.waiting_since is not None else 0
+    return failing, max(0, 1 + closed - failing)
+
+
+def _put(database: Database, job: str, pause: Pause) -> bool:
+    values = {**pause._asdict(), "at": iso(pause.at), "until": text(pause.until), "job": job}
+    return database.change(_BEGIN, values) == 1
 
 
 def _pause(database: Database, job: str) -> Pause | None:

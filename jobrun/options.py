@@ -101,6 +101,10 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
                "stop at the first failure, or leave a hole for the next call"),
             _O("--retry-delay", "DUR", DURATION, "1m", GRID,
                "a failed window is tried again not sooner; doubled each time"),
+            _O("--pause-after", "N", COUNT, "", GRID,
+               "after N failed windows in a row the job pauses itself"),
+            _O("--resume-after", "DUR", DURATION, "", GRID,
+               "so long after it one window is tried; processed: the pause ends"),
             _O("--lookback", "N", COUNT, "", GRID,
                "before new windows the N processed ones below them run again"),
             _O("--accept-schedule", "", FLAG, "", "w",
@@ -340,8 +344,8 @@ WHICH WINDOWS (not when: cron or Task Scheduler decides when)
   --lag DUR                 a window is ready this long after its end [0]
   --first --anchor
 WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after
-                    --on-failure --retry-delay --lookback --accept-schedule
-                    --accept-clock
+                    --on-failure --retry-delay --lookback --pause-after
+                    --resume-after --accept-schedule --accept-clock
 ONE PIECE OF WORK   --key --key-file --window --dry-run
 THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
                     --output

@@ -54,10 +54,11 @@ def single(name: str, known: Stored, now: int, unit: Unit) -> Plan:
 
 def paused(opening: Opening, row: JobRow | None) -> Plan | None:
     """Nothing but the skip of a job that is paused; None where it is not, or where that is over."""
-    pause = row.pause if row is not None else None
-    if pause is None or opening.resumed_by:
+    if row is None or row.pause is None or opening.resumed_by:
         return None
-    return Plan(opening, skips=(paused_skip(pause),))
+    if row.is_probed(opening.now) and not opening.keep_largest_now:
+        return None
+    return Plan(opening, skips=(paused_skip(row.pause),))
 
 
 def paused_skip(pause: Pause) -> Skip:
@@ -91,6 +92,8 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     opening = consent.begin(job.name, row, now, job.accept_clock)
     if halt := paused(opening, row):
         return halt
+    if row is not None and row.is_probed(now) and job.pause_after is None:
+        opening = opening._replace(resumed_by=rows.BREAKER)  # nobody asks for it any more
     if row is None or row.watermark is None:
         return _plan_first(job, grid, known, now, opening)
     if row.watermark > now and not _is_future_first(job, grid, row, now):
@@ -210,9 +213,8 @@ def _plan_backlog(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -
         events=(*opening.events, *events_of(backlog)),
     )
     plan = Plan(opening, notes=(*notes, *notes_of(backlog)))
-    return _look_back(
-        backlog, _fill(plan, backlog, _draw(backlog, _tiles(backlog), backlog.job.max_windows))
-    )
+    cap = 1 if backlog.is_probe else backlog.job.max_windows
+    return _look_back(backlog, _fill(plan, backlog, _draw(backlog, _tiles(backlog), cap)))
 
 
 def _look_back(backlog: Backlog, plan: Plan) -> Plan:
@@ -291,7 +293,7 @@ def _draw_holes_first(backlog: Backlog, tiles: Iterable[Window | Block], cap: in
     holes = [_retry(row) for row, hurdle in hurdles if hurdle is None][: (cap + 1) // 2]
     free = (tile for tile in tiles if isinstance(tile, Window))
     new = [_new(backlog.job.name, window) for window in islice(free, cap)]
-    if cap == 1 and holes and new and _ended_on(backlog, holes[0]):
+    if cap == 1 and not backlog.is_probe and holes and new and _ended_on(backlog, holes[0]):
         holes = []
     units = (*holes, *new[: cap - len(holes)])
     reached = max([backlog.mark, *(unit.end or 0 for unit in units if unit.kind == rows.NEW)])

@@ -64,6 +64,17 @@ class Report:
             if self.job.output == "on-failure" and verdict.outcome != rows.SUCCEEDED:
                 output.show(signals)
         self._notes(ended, output)
+        if finished is not None:
+            self._breaker(finished)
+
+    def _breaker(self, finished: Finished) -> None:
+        lines = self.call.lines
+        if pause := finished.tripped:
+            what = {"until": pause.until, "by": pause.by, "why": pause.reason}
+            lines.event("WARNING", self._note("paused", **what))
+            lines.say("hint", f"after the repair: jobrun resume {self.job.name}")
+        if pause := finished.resumed:
+            lines.event("NOTE", self._note("resumed", by=pause.by, was=pause.text))
 
     def survivors(self, pids: tuple[int, ...]) -> None:
         """Not ended, not ours to end: the next call will say orphan-alive."""

@@ -113,6 +113,11 @@ class JobRow(NamedTuple):
             return None
         return Pause(self.paused_at, self.paused_until, self.paused_by, self.paused_reason)
 
+    def is_probed(self, now: int) -> bool:
+        """Whether the breaker's pause is over, so that one window may try."""
+        pause = self.pause
+        return pause is not None and pause.by == BREAKER and not pause.holds(now)
+
     def is_paused(self, now: int) -> bool:
         return self.pause is not None and self.pause.holds(now)
 
@@ -265,6 +270,15 @@ class Opened(NamedTuple):
     claimed: Claimed | None
 
 
+class Breaker(NamedTuple):
+    """`--pause-after`: after so many failed windows in a row the job is paused."""
+
+    windows: int
+    probe_after: int | None  # `--resume-after`: seconds from a pause to the next try
+    # How many windows closed after an instant and wait for one that failed; None: nothing waits.
+    waiting_since: Callable[[int], int] | None
+
+
 class Result(NamedTuple):
     """How a run ended, for the record."""
 
@@ -281,6 +295,7 @@ class Result(NamedTuple):
     next_attempt_at: int | None  # of the window, where it failed
     told: str | None  # to be stored: what has been printed about failures
     told_at: int | None
+    breaker: Breaker | None = None
 
 
 class Finished(NamedTuple):
@@ -290,6 +305,8 @@ class Finished(NamedTuple):
     paused: bool
     claimed: Claimed | None  # of the next window
     marked: bool = False  # the command marked it itself (jobrun_done): processed, whatever its code
+    tripped: Pause | None = None  # the breaker has paused the job by this run
+    resumed: Pause | None = None  # ... or has ended that pause by it
 
 
 class Stored(NamedTuple):

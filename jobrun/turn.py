@@ -243,6 +243,8 @@ def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
         return work.exit_code or EXIT_SIGNAL + situation.signals.received
     rest = [unit for unit in plan.units[work.done :] if unit.kind != rows.LOOKBACK]
     left = plan.left_text if plan.left is None else plan.left + len(rest)
+    if work.tripped:  # and told
+        return work.exit_code
     if work.paused:
         _tell_pause(situation, left)
         return work.exit_code

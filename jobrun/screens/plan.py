@@ -126,6 +126,8 @@ def _remarks(setting: Setting, plan: Plan) -> Iterator[tuple[str, str]]:
     if pause is not None and any(skip.reason == PAUSED for skip in plan.skips):
         yield f"paused {pause_text(pause, setting.now)}", STILL
         yield f"       jobrun resume {setting.job.name}", DIM
+    elif pause is not None and plan.units and setting.row and setting.row.is_probed(setting.now):
+        yield f"a probe, paused {pause_text(pause, setting.now)}", STILL
     if plan.left != 0:
         since = "" if plan.left_from is None else f", from {minute(plan.left_from)}"
         yield f"{number(plan.left)} windows are left to the next calls{since}", WARN

@@ -21,6 +21,8 @@ from jobrun.screen import (
     head,
     instant_cell,
     line,
+    moment,
+    plural,
     span_cell,
 )
 from jobrun.screens.events import event_data, events_table
@@ -62,6 +64,7 @@ def job_screen(
         ("next boundary", None if job.next is None else boundary_cell(job.next, now)),
         ("behind", None if facts.behind.windows == 0 else behind_cell(facts.behind)),
         ("paused", _pause(job, now)),
+        ("failing", _failing(job, now)),
         ("holder", _holder(standing.running, now)),
         ("usual run", None if facts.usual is None else Cell(about(facts.usual))),
         ("last run", None if standing.last is None else _brief(standing.last, now)),
@@ -98,6 +101,13 @@ def _pause(job: JobRow, now: int) -> Cell | None:
     if job.pause is None or not job.is_paused(now):
         return None
     return Cell(pause_text(job.pause, now), style=STILL)
+
+
+def _failing(job: JobRow, now: int) -> Cell | None:
+    if job.failing_since is None:
+        return None
+    since = moment(job.failing_since, now)
+    return Cell(f"{plural(job.failing, 'window')} in a row since {since}")
 
 
 def _holder(run: RunRow | None, now: int) -> Cell | None:

@@ -220,6 +220,10 @@ def standing_data(standing: Standing) -> dict[str, object]:
         "troubles": list(standing.troubles),
         "done_to": None if job.watermark is None else iso(job.watermark),
         "paused": None if job.pause is None else pause_data(job.pause),
+        "failing": {
+            "windows": job.failing,
+            "since": None if job.failing_since is None else iso(job.failing_since),
+        },
         "behind": {"windows": behind.windows, "seconds": behind.seconds},
         "running": None if running is None else run_data(running),
         "last_run": None if last is None else run_data(last),

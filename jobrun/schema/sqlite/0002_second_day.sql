@@ -6,6 +6,7 @@ ALTER TABLE jobrun_job ADD COLUMN paused_by TEXT;
 -- How many windows failed one after another since the last one that was processed, since when.
 ALTER TABLE jobrun_job ADD COLUMN failing INTEGER NOT NULL DEFAULT 0 CHECK (failing >= 0);
 ALTER TABLE jobrun_job ADD COLUMN failing_since TEXT;
+ALTER TABLE jobrun_job ADD COLUMN failing_run INTEGER;   -- the first failed run of them
 
 -- JSON: {"--timeout": {"value": "2h", "by": "anna", "at": "...", "reason": "..."}}
 ALTER TABLE jobrun_job ADD COLUMN overrides TEXT;

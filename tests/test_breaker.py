@@ -1,0 +1,245 @@
+"""`--pause-after`, `--resume-after`: requirement M6, from outside, on a clock that stands still."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import PYTHON, Jobrun, Result, until
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX: sh, signals")
+
+DAY = "2026-09-04"
+# Fails for the windows whose hour is in $BAD.
+PICKY = ("--", "sh", "-c", 'case "$BAD" in *${JOBRUN_WINDOW_START%%:*}*) exit 3;; esac')
+HOLD = (PYTHON, "-uc", "import sys; print('ready'); sys.stdin.read()")
+
+
+def at(time: str) -> str:
+    return f"{DAY}T{time}:00Z"
+
+
+def bad(*hours: str) -> dict[str, str]:
+    return {"BAD": " ".join(f"{DAY}T{hour}" for hour in hours)}
+
+
+def events(jobrun: Jobrun) -> list[tuple[object, ...]]:
+    return jobrun.query(
+        "select kind, detail from jobrun_event where kind in ('paused', 'resumed') order by id"
+    )
+
+
+def runs(jobrun: Jobrun) -> list[tuple[object, ...]]:
+    return jobrun.query("select key, attempt, outcome from jobrun_run order by id")
+
+
+def tripped(result: Result) -> bool:
+    """Whether the call says that the job has paused itself, with the next step."""
+    told = " WARNING job=j what=paused " in result.stderr
+    assert told == ("hint: after the repair: jobrun resume j" in result.stderr)
+    return told
+
+
+def called(jobrun: Jobrun, call: tuple[str, ...], *times: str, **env: str) -> list[bool]:
+    return [tripped(jobrun(*call, now=time, env=env)) for time in times]
+
+
+def test_M6_a_job_of_every_minute_is_paused_after_three_windows(jobrun: Jobrun) -> None:
+    """The default mode: the first window fails at each try, the third one to close is the last
+    straw; one event, one WARNING that quiet does not hide, and nothing runs any more."""
+    call = ("run", "j", "--every", "1m", "--pause-after", "3", "--first", at("12:00"), "-q", "--")
+    minutes = [at(f"12:{minute:02d}") for minute in range(1, 9)]
+    found = called(jobrun, (*call, "false"), *minutes)
+    assert found == [False, False, True, False, False, False, False, False]
+    assert runs(jobrun) == [("j:2026-09-04T12:00:00+00:00", n, "failed") for n in (1, 2, 3)]
+    reason = "3 windows failed or wait for one that did"
+    assert events(jobrun) == [("paused", f"by jobrun: {reason}")]
+    assert jobrun.query("select paused_at, paused_until, paused_by, paused_reason from jobrun_job")[
+        0
+    ] == ("2026-09-04T12:03:00+00:00", None, "jobrun", reason)
+    assert jobrun.query("select reason, times from jobrun_skip") == [("paused", 5)]
+
+
+def test_M6_a_daily_job_is_paused_as_surely(jobrun: Jobrun) -> None:
+    """Not minutes, not runs: however often the first day is tried, the third day is the last."""
+    call = ("run", "j", "--every", "1d", "--pause-after", "3", "--", "false")
+    first = ("2026-09-02T00:05:00Z", "2026-09-02T00:10:00Z", "2026-09-02T06:00:00Z")
+    second = ("2026-09-02T23:55:00Z", "2026-09-03T00:05:00Z", "2026-09-03T12:00:00Z")
+    third = ("2026-09-03T23:55:00Z", "2026-09-04T00:55:00Z", "2026-09-04T02:00:00Z")
+    found = called(jobrun, call, *first, *second, *third)
+    assert found == [False] * 7 + [True, False]
+    assert len(events(jobrun)) == 1
+    assert len(runs(jobrun)) == 8
+
+
+def test_M6_after_a_failed_hour_the_next_ones_run_and_count(jobrun: Jobrun) -> None:
+    """--on-failure continue, six windows due: exactly three run, one event, the exit code stays."""
+    call = ("run", "j", "--every", "1h", "--on-failure", "continue", "--pause-after", "3")
+    found = jobrun(*call, "--first", at("06:00"), "--", "sh", "-c", "exit 3", now=at("12:05"))
+    assert found.status == 3
+    assert tripped(found)
+    assert 'why="3 windows failed"' in found.stderr
+    assert "BACKLOG" not in found.stderr
+    assert "SKIPPED" not in found.stderr
+    keys = [f"j:{DAY}T{hour}:00:00+00:00" for hour in ("06", "07", "08")]
+    assert runs(jobrun) == [(key, 1, "failed") for key in keys]
+    assert events(jobrun) == [("paused", "by jobrun: 3 windows failed")]
+
+
+def test_M6_a_window_that_fails_again_and_again_counts_once(jobrun: Jobrun) -> None:
+    """Holes that are tried with each call; a processed window in between sets the count to 0."""
+    calls = ("run", "j", "--every", "1h", "--on-failure", "continue", "--pause-after", "3")
+    call = (*calls, "--retry-delay", "1s", "--first", at("09:00"), *PICKY)
+    assert called(jobrun, call, at("10:05"), at("10:10"), at("10:20"), **bad("09")) == [False] * 3
+    assert called(jobrun, call, at("11:05"), **bad("09")) == [False]  # 10 is processed
+    assert called(jobrun, call, at("12:05"), at("12:20"), **bad("09", "11")) == [False] * 2
+    assert jobrun.query("select failing from jobrun_job") == [(2,)]
+    assert called(jobrun, call, at("13:05"), **bad("09", "11", "12")) == [True]
+    assert events(jobrun) == [("paused", "by jobrun: 3 windows failed")]
+
+
+@pytest.mark.parametrize("schedule", [("--every", "1h"), ("--cron", "0 * * * *")])
+def test_windows_that_wait_count_once_they_are_ready(
+    jobrun: Jobrun, schedule: tuple[str, str]
+) -> None:
+    """With a lag a window that has ended does not wait yet; what waited before does not count."""
+    calls = ("run", "j", *schedule, "--lag", "10m", "--pause-after", "3", "--first", at("02:00"))
+    call = (*calls, "--", "false")
+    times = ("10:10", "11:05", "11:12", "12:09", "12:20")
+    assert called(jobrun, call, *map(at, times)) == [False, False, False, False, True]
+    assert {run[0] for run in runs(jobrun)} == {f"j:{DAY}T02:00:00+00:00"}
+
+
+def test_a_person_who_resumes_it_gives_it_as_many_windows_again(jobrun: Jobrun) -> None:
+    """The count begins anew, and with it the next pause has an event of its own."""
+    call = ("run", "j", "--every", "1h", "--pause-after", "2", "--first", at("09:00"), *PICKY)
+    assert called(jobrun, call, at("10:05"), at("11:05"), **bad("09")) == [False, True]
+    assert jobrun("status", "--check", now=at("11:10")).status == 1
+    assert jobrun("resume", "j", now=at("11:15")).status == 0
+    assert called(jobrun, call, at("11:20"), at("12:25"), **bad("09")) == [False, True]
+    assert [kind for kind, _ in events(jobrun)] == ["paused", "resumed", "paused"]
+
+
+HOURLY = ("run", "j", "--every", "1h", "--first", at("09:00"))
+PROBED = (*HOURLY, "--pause-after", "2", "--resume-after", "3h")
+
+
+@pytest.fixture
+def probed(jobrun: Jobrun) -> Jobrun:
+    """Paused by itself at 11:05, until 14:05."""
+    assert called(jobrun, (*PROBED, *PICKY), at("10:05"), at("11:05"), **bad("09")) == [False, True]
+    return jobrun
+
+
+def test_a_probe_that_succeeds_ends_the_pause(probed: Jobrun) -> None:
+    """Before its time nothing; then the oldest window alone; the next call does the others."""
+    early = probed(*PROBED, "--busy-exit", "9", *PICKY, now=f"{DAY}T14:04:59Z")
+    assert early.status == 9
+    assert "reason=paused until=2026-09-04T14:05:00Z by=jobrun why=" in early.stderr
+    plan = probed("plan", "j", now=at("14:05")).stdout
+    assert "a probe, paused since 09-04 11:05, until 09-04 14:05, by jobrun: 2 windows" in plan
+    assert plan.count("\nrun  ") == 1
+    probe = probed(*PROBED, "-q", *PICKY, now=at("14:05"))
+    assert probe.status == 0
+    assert " NOTE job=j what=resumed by=jobrun was=" in probe.stderr
+    assert runs(probed)[2:] == [(f"j:{DAY}T09:00:00+00:00", 3, "succeeded")]
+    assert [kind for kind, _ in events(probed)] == ["paused", "resumed"]
+    probed(*PROBED, *PICKY, now=at("14:06"))
+    assert len(runs(probed)) == 3 + 4
+    assert probed.query("select failing, failing_since, paused_at from jobrun_job") == [
+        (0, None, None)
+    ]
+
+
+def test_a_probe_that_fails_pauses_it_again_from_then(probed: Jobrun) -> None:
+    """No second event, no second WARNING; the next probe is as long after this one."""
+    assert called(probed, (*PROBED, *PICKY), at("14:10"), **bad("09")) == [False]
+    assert probed.query("select paused_at, paused_until from jobrun_job") == [
+        ("2026-09-04T14:10:00+00:00", "2026-09-04T17:10:00+00:00")
+    ]
+    assert len(events(probed)) == 1
+    assert "reason=paused" in probed(*PROBED, *PICKY, now=at("17:09")).stderr
+    assert len(runs(probed)) == 3
+    assert "what=resumed" in probed(*PROBED, *PICKY, now=at("17:10")).stderr
+
+
+def test_the_oldest_is_probed_also_where_the_others_go_on(jobrun: Jobrun) -> None:
+    """--on-failure continue: the oldest hole, and no other."""
+    calls = (*HOURLY, "--on-failure", "continue", "--pause-after", "2", "--resume-after", "1h")
+    call = (*calls, "--max-windows", "5", *PICKY)
+    assert called(jobrun, call, at("12:05"), **bad("09", "10")) == [True]
+    assert "BACKLOG job=j left=3 " in jobrun(*call, now=at("13:05")).stderr
+    assert runs(jobrun)[2:] == [(f"j:{DAY}T09:00:00+00:00", 2, "succeeded")]
+
+
+def test_without_the_option_the_pause_ends_with_its_time(probed: Jobrun) -> None:
+    """--pause-after is gone from the crontab line: no probe, all that is due."""
+    call = ("run", "j", "--every", "1h", *PICKY)
+    assert "reason=paused" in probed(*call, now=at("14:00")).stderr
+    probed(*call, now=at("14:05"))
+    assert len(runs(probed)) == 2 + 5
+    assert [kind for kind, _ in events(probed)] == ["paused", "resumed"]
+
+
+def test_what_a_person_tries_by_hand_does_not_count(probed: Jobrun) -> None:
+    """A rerun that fails pauses nothing, one that succeeds leaves the pause to the person."""
+    probed("resume", "j", now=at("11:10"))
+    for _ in range(3):
+        again = ("rerun", "j", at("09:00"))
+        assert not tripped(probed(*again, now=at("11:11"), env=bad("09")))
+    assert probed.query("select failing, paused_at from jobrun_job") == [(0, None)]
+    assert called(probed, (*PROBED, *PICKY), at("12:05"), at("13:10"), **bad("09"))[-1]
+    assert probed("rerun", "j", at("09:00"), now=at("13:11")).status == 0
+    assert probed.query("select paused_by from jobrun_job") == [("jobrun",)]
+
+
+def test_a_lost_run_is_a_failure_too(jobrun: Jobrun) -> None:
+    """kill -9: its window counts, the next failure of another hour is the second."""
+    call = ("run", "j", "--every", "1h", "--pause-after", "2", "--first", at("09:00"))
+    held = jobrun.start(
+        *call, "--stdin", "inherit", "--", *HOLD, stdin=subprocess.PIPE, now=at("10:05")
+    )
+    assert held.stdout is not None
+    assert held.stdout.readline() == b"ready\n"
+    held.kill()
+    held.communicate(timeout=20)
+    seen: list[Result] = []
+
+    def again() -> bool:
+        seen.append(jobrun(*call, *PICKY, now=at("11:05"), env=bad("09")))
+        return "LOST" in seen[-1].stderr
+
+    until(again, "the lock")
+    assert jobrun.query("select failing from jobrun_job") == [(1,)]
+    assert tripped(jobrun(*call, *PICKY, now=at("12:10"), env=bad("09")))
+
+
+def test_the_screens_say_that_it_paused_itself(probed: Jobrun) -> None:
+    """A monitor that asks status --check must not be content; show says how many failed."""
+    found = probed("status", "--check", now=at("12:00"))
+    assert found.status == 1
+    assert found.stdout.startswith(
+        "j  paused: since 09-04 11:05, until 09-04 14:05, by jobrun: 2 w"
+    )
+    shown = probed("show", "j", now=at("12:00")).stdout
+    assert "1 window in a row since 09-04 10:05" in shown
+    assert "jobrun resume j" in probed("status", now=at("12:00")).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--every", "1h", "--resume-after", "1h"), "--resume-after needs --pause-after"),
+        (("--every", "1h", "--pause-after", "0"), '--pause-after "0"'),
+        (("--pause-after", "3"), "--pause-after needs --every or --cron"),
+        (("--key", "k", "--pause-after", "3"), "--pause-after does not go with --key"),
+    ],
+)
+def test_where_there_are_no_windows_none_can_fail(
+    jobrun: Jobrun, options: tuple[str, ...], message: str
+) -> None:
+    """2, the option is named."""
+    found = jobrun("run", "j", *options, "--", "true")
+    assert (found.status, message in found.stderr) == (2, True)
