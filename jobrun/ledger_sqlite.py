@@ -183,11 +183,11 @@ class SqliteLedger(SqliteReads):
         return record_skip(self._database, job, reason, key, detail, at, believed)
 
     def pause(self, job: str, pause: Pause) -> bool:
-        with self._database.writing():
+        with self._writing():
             return begin_pause(self._database, job, pause)
 
     def resume(self, job: str, by: str, at: int) -> bool:
-        with self._database.writing():
+        with self._writing():
             return end_pause(self._database, job, by, at)
 
     def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:

@@ -86,6 +86,15 @@ KINDS = (
     Kind("catch-up", NINE, *same(f"{HOURLY} -- W")),
     Kind("stops", NINE, Call(f"{HOURLY} -- FAIL", status=3), (SOON,)),
     Kind("continues", NINE, Call(f"{HOURLY} --on-failure continue -- FAIL", status=3), (SOON,)),
+    Kind(
+        "trips",
+        NINE,
+        Call(f"{HOURLY} --on-failure continue --pause-after 1 --resume-after 5m -- FAIL", status=3),
+        (
+            Call(f"{HOURLY} --on-failure continue --pause-after 1 -- W", "12:25"),
+            SOON._replace(at="12:26"),
+        ),
+    ),
     Kind("locked", NINE, *same(f"{HOURLY} -- W"), locked=True),
     Kind("idle", NOON, *same(f"{HOURLY} -- W")),
     Kind("merge", NINE, *same(f"{HOURLY} --catch-up merge -- W")),
