@@ -32,13 +32,12 @@ def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> 
         return False  # the long way says what is wrong, or makes the ledger
     try:
         now = int(clock())
-        try:
-            ready = _ready_at(sqlite_skip.idle_row(file, job.name), job, now)
-        except JobrunError:
-            return False  # the same
+        ready = _ready_at(sqlite_skip.idle_row(file, job.name), job, now)
         if ready is None:
             return False
         sqlite_skip.note_idle(file, job.name, now)
+    except JobrunError:
+        return False  # the same
     finally:
         file.close()
     reason = "no-closed-window"

@@ -180,7 +180,10 @@ class SqliteLedger(SqliteReads):
         at: int,
         believed: bool = False,
     ) -> bool:
-        return record_skip(self._database, job, reason, key, detail, at, believed)
+        try:
+            return record_skip(self._database, job, reason, key, detail, at, believed)
+        except DamagedLedger as error:
+            raise self._explained(error) from None
 
     def pause(self, job: str, pause: Pause) -> bool:
         with self._writing():

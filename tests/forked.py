@@ -7,6 +7,7 @@ saved, and the clock stands still. For tests that make thousands of calls (POSIX
 from __future__ import annotations
 
 import fcntl
+import gc
 import io
 import os
 import signal
@@ -17,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
+import typer
+
 from jobrun import asked, attempts, by_hand, call, cli, key_file, lastcall, places, retention, run
 from jobrun.__main__ import main
 from jobrun.errors import EXIT_BUG
@@ -24,6 +27,7 @@ from jobrun.lock_file import primitive
 
 # What a call loads when it needs it is loaded before the fork.
 LOADED = (asked, attempts, by_hand, call, cli, key_file, lastcall, retention, run, primitive())
+COMMANDS = typer.main.get_command(cli.app)  # half of what a screen takes
 KILLED = 99  # no command of these tests ends so
 
 
@@ -64,6 +68,8 @@ def _live(
     streams: tuple[IO[bytes], IO[bytes]],
 ) -> NoReturn:
     code = EXIT_BUG
+    gc.disable()  # nobody wants the memory of the test's process looked through
+    typer.main.get_command = lambda typer_instance: COMMANDS
     try:
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         for number, stream in enumerate(streams, start=1):

@@ -30,7 +30,11 @@ HISTORY = (
     ("run", "night", "--cron", "0 2 * * *", "--tz", "Europe/Berlin", "--", "true"),
     ("run", "files", "--key", "one", "--", "true"),
     ("run", "plain", "--", "echo", "hello"),
-)
+    # A gap and its event; a skip.
+    ("run", "late", "--every", "1h", "--first", "2026-09-04T06:00Z", "--catch-up", "latest", "--",
+     "true"),
+    ("run", "night", "--cron", "0 2 * * *", "--tz", "Europe/Berlin", "--", "true"),
+)  # fmt: skip
 
 
 class Place:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ if sys.platform == "win32":
     pytest.skip("calls are forks of the test", allow_module_level=True)
 
 from tests import forked
+from tests.damage import unguarded
 from tests.fuzzed import LONG, NOW, QUICK, REFUSED, Place, check_contract
 
 CALLS = (
@@ -194,7 +196,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_no_ledger(place: Place, shape: str) -> None:
     """A folder, a pipe, another's database, rubbish beside it: 73 or 74, or it works."""
-    for argv in CALLS[list(SHAPES).index(shape) % 2 :: 2]:
+    for argv in CALLS[list(SHAPES).index(shape) % 3 :: 3]:
         check_calls(place, SHAPES[shape], [argv])
 
 
@@ -205,25 +207,92 @@ LENGTHS = st.sampled_from([1, 15, 16, 99, 100, 511, 512, 4095, 4096, 4097, 8192]
 )
 
 
-@settings(QUICK, max_examples=30)
+@settings(QUICK, max_examples=20)
 @given(length=LENGTHS, calls=CHOSEN)
 def test_truncated(place: Place, length: int, calls: list[tuple[str, ...]]) -> None:
     """Cut off anywhere."""
     check_calls(place, truncated(length), calls)
 
 
-@settings(QUICK, max_examples=60)
+@settings(QUICK, max_examples=30)
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([1, 1, 2, 8, 100]), calls=CHOSEN)
 def test_flipped(place: Place, seed: int, count: int, calls: list[tuple[str, ...]]) -> None:
     """A few bits of it are others."""
     check_calls(place, flipped(seed, count), calls)
 
 
+# -- values ----------------------------------------------------------------------------------------
+
+TABLES = {
+    "jobrun_job": "name schedule first watermark next token paused_at paused_until largest_now"
+    " clock_jump_at told told_at first_seen last_seen spec",
+    "jobrun_window": "job key start end state attempts failures windows partial next_attempt_at"
+    " token reason changed_at",
+    "jobrun_gap": "job start end windows reason detail at void",
+    "jobrun_run": "job key kind attempt token host pid child_pid birth user terminal started ended"
+    " took outcome exit_code signal output_bytes",
+    "jobrun_skip": "job key reason detail at times last_at",
+    "jobrun_event": "at job key kind detail",
+}
+COLUMNS = [(table, column) for table, names in TABLES.items() for column in names.split()]
+OTHERS = [
+    None, "", "x", -1, 2**63 - 1, 1e300, b"\xff\0", "2026-99-04T10:00:00+00:00",
+    "2026-09-04 10:00:00+00:00", "2026-09-04T10:00:00+00:00", "9999-12-31T23:59:59+00:00",
+    "running", "processed", "void", "succeeded", "lost",
+]  # fmt: skip
+
+
+def other_value(column: tuple[str, str], value: object) -> Callable[[Path], None]:
+    """What another hand has put there, in every row where nothing else is in the way."""
+
+    def damage(path: Path) -> None:
+        with unguarded(path) as connection:
+            connection.execute(f'update or ignore {column[0]} set "{column[1]}" = ?', (value,))
+
+    return damage
+
+
+def turned(column: tuple[str, str], at: int, bit: int) -> Callable[[Path], None]:
+    """One bit of one character is another, in every row."""
+
+    def turn(value: Any) -> Any:
+        if not isinstance(value, str) or not value:
+            return value
+        place = at % len(value)
+        return value[:place] + chr(ord(value[place]) ^ 1 << bit) + value[place + 1 :]
+
+    def damage(path: Path) -> None:
+        with unguarded(path) as connection:
+            connection.create_function("turned", 1, turn)
+            name = f'"{column[1]}"'
+            connection.execute(f"update or ignore {column[0]} set {name} = turned({name})")
+
+    return damage
+
+
+COLUMN = st.sampled_from(COLUMNS)
+WORDS = st.sampled_from(
+    [("jobrun_window", "state"), ("jobrun_run", "outcome"), ("jobrun_run", "kind")]
+    + [c for c in COLUMNS if c[1] in ("watermark", "next", "start", "end", "started", "changed_at")]
+)
+VALUES = st.builds(other_value, COLUMN, st.sampled_from(OTHERS)) | st.builds(
+    turned, WORDS | COLUMN, st.integers(0, 30), st.integers(0, 6)
+)
+
+
+@settings(QUICK, max_examples=30)
+@given(damage=VALUES, calls=CHOSEN)
+def test_values(place: Place, damage: Callable[[Path], None], calls: list[tuple[str, ...]]) -> None:
+    """States, outcomes, instants and all else are others than a call can have written."""
+    check_calls(place, damage, calls)
+
+
 @pytest.mark.long
-@settings(LONG, max_examples=300)
+@settings(LONG, max_examples=400)
 @given(
     damage=st.builds(truncated, LENGTHS)
-    | st.builds(flipped, st.integers(0, 2**32), st.integers(1, 30)),
+    | st.builds(flipped, st.integers(0, 2**32), st.integers(1, 30))
+    | VALUES,
     calls=CHOSEN,
 )
 def test_much_damage(

@@ -65,7 +65,7 @@ def check_output(place: Place, out: bytes, err: bytes) -> None:
     assert not [c for c in shown if not c.isprintable() and c not in "\n\t"]
 
 
-@settings(QUICK, max_examples=30)
+@settings(QUICK, max_examples=15)
 @given(out=BYTES, err=BYTES)
 def test_output(place: Place, out: bytes, err: bytes) -> None:
     """Both streams, apart; a terminal gets nothing that it would obey."""

@@ -266,3 +266,23 @@ def test_by_hand_it_is_in_nobodys_way(
     assert watermark(ahead) == at(13)
     assert ahead.query("select max(windows) from jobrun_window where state <> 'void'") == [(1,)]
     assert ahead("doctor", now=NOW).stdout.count("FAIL") == 0
+
+
+def test_a_range_that_has_not_closed_is_not_done_again(jobrun: Jobrun) -> None:
+    """Done to 20:00 by a clock that was ahead: what is open by the right one is not run."""
+    assert jobrun("run", "a", *HOURLY, *DONE, now=BEFORE).status == 0
+    late = ("--catch-up", "latest")
+    assert jobrun("run", "a", *HOURLY, *late, *DONE, now="2026-09-04T20:05:00Z").status == 0
+    before = rows(jobrun)
+    reach = ("--from", "2026-09-04T12:00Z", "--to", "2026-09-04T15:00Z")
+    refused = jobrun("backfill", "a", *reach, now=NOW)
+    assert (refused.status, refused.lines[1:]) == (2, [
+        "jobrun: error: --to 2026-09-04T15:00Z is after now, 2026-09-04T13:05:00Z",
+        "jobrun: hint: --to 2026-09-04T13:00:00Z",
+    ])  # fmt: skip
+    assert rows(jobrun) == before
+    closed = jobrun(
+        "backfill", "a", "--from", "2026-09-04T12:00Z", "--to", "2026-09-04T13:00Z", now=NOW
+    )
+    assert closed.status == 0
+    assert hours((12, "processed", 1))[0] in rows(jobrun)
