@@ -24,8 +24,8 @@ class Job:
     """
 
     __slots__ = (
-        "accept_clock", "accept_schedule", "busy_exit", "catch_up", "command", "cwd", "dry_run",
-        "first", "given", "key", "key_file", "kill_after", "lag", "ledger", "log_format",
+        "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "cwd",
+        "dry_run", "first", "given", "key", "key_file", "kill_after", "lag", "ledger", "log_format",
         "lookback", "max_age", "max_windows", "mode", "name", "ok_exit", "on_failure", "output",
         "pause_after", "quiet", "redo", "remind", "resume_after", "retry_delay", "schedule",
         "since", "stdin", "stop_after", "stuck_after", "timeout", "tz", "until", "verbose", "wait",
@@ -34,6 +34,7 @@ class Job:
 
     accept_clock: bool
     accept_schedule: bool
+    after: tuple[tuple[str, str], ...]
     busy_exit: int
     catch_up: str
     command: tuple[str, ...]
@@ -156,6 +157,7 @@ def make(
         accept_clock=bool(values["--accept-clock"]),
         dry_run=bool(values["--dry-run"]),
         verbose=bool(values["--verbose"]),
+        after=_after(given),
         first=given.get("--first"),
         since=given.get("--from"),
         until=given.get("--to"),
@@ -243,6 +245,17 @@ def _schedule(given: Mapping[str, str]) -> str | None:
     if every is not None and cron is not None:
         raise UsageError(f'--every "{every}" and --cron "{cron}": one of them makes the grid')
     return schedule.canonical(every, cron, given.get("--anchor"), given.get("--tz"))
+
+
+def _after(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    if "--after" not in given:
+        return ()
+    from jobrun import links
+
+    found = links.after(given["--after"])
+    for name, _ in found:
+        check_name(name)
+    return found
 
 
 def _key(name: str, given: Mapping[str, str]) -> str | None:

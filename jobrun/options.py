@@ -31,6 +31,7 @@ MODE_NAMES = {
 
 # The kinds of value; `job.py` turns each into what the program works with.
 FLAG, TEXT, DURATION, COUNT, CODE, CODES = "flag", "text", "duration", "count", "code", "codes"
+LIST = "list"  # may be given again, or with commas
 
 
 class Option:
@@ -111,6 +112,13 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
                "yes, the schedule of this job has changed (once)", kept=False),
             _O("--accept-clock", "", FLAG, "", "w",
                "yes, the clock is right although it jumped (once)", kept=False),
+        ),
+    ),
+    (
+        "WHAT COMES FIRST",
+        (
+            _O("--after", "JOB[:processed|finished]", LIST, "", GRID,
+               "a window waits until that job has done the same time; repeatable"),
         ),
     ),
     (
@@ -230,7 +238,9 @@ def read_line(argv: Sequence[str]) -> Line:
 
 def _put(line: Line, option: Option, value: str) -> None:
     before = line.options.get(option.long)
-    if before is not None and before != value:
+    if before is not None and option.kind == LIST:
+        value = f"{before},{value}"
+    elif before is not None and before != value:
         raise UsageError(f'{option.long} given twice: "{before}" and "{value}"')
     line.options[option.long] = value
 
@@ -346,6 +356,7 @@ WHICH WINDOWS (not when: cron or Task Scheduler decides when)
 WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after
                     --on-failure --retry-delay --lookback --pause-after
                     --resume-after --accept-schedule --accept-clock
+WHAT COMES FIRST    --after
 ONE PIECE OF WORK   --key --key-file --window --dry-run
 THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
                     --output

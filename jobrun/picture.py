@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobrun import lastcall
+from jobrun import lastcall, upstream, windows
+from jobrun.errors import JobrunError
 from jobrun.ledger import Ledger
+from jobrun.plans import Skip
 from jobrun.rows import RUNNING, VOID, JobRow, Pause, RunRow, WindowRow
 from jobrun.standing import Alive, to_do
-from jobrun.strip import OUTSIDE, Slot, back, slots
+from jobrun.strip import OUTSIDE, PENDING, Slot, back, slots
 
 if TYPE_CHECKING:
     from jobrun.schedule import Grid
@@ -42,6 +44,7 @@ class Picture(NamedTuple):
     stops: bool  # a failed window stops the later ones
     pause: Pause | None = None  # as on record; its time may be over
     void: int = 0  # rows that are in nobody's way since watermark or clock was set back
+    waits: Skip | None = None  # what the first pending window waits for, where that is another job
 
 
 def take(
@@ -75,7 +78,20 @@ def take(
         pause=job.pause,
         void=sum(row.state == VOID for row in rows),
         stops=lastcall.read(job.spec).options.get("--on-failure", "stop") == "stop",
+        waits=_waits(ledger, job, found),
     )
+
+
+def _waits(ledger: Ledger, job: JobRow, found: Sequence[Slot]) -> Skip | None:
+    """By the last call's --after; a job that is gone by now is nothing to wait for."""
+    first = next((slot for slot in found if slot.state == PENDING), None)
+    if first is None:
+        return None
+    try:
+        upstreams = upstream.of_last_call(job, ledger.job, ledger.blocks)
+    except JobrunError:
+        return None
+    return upstream.hurdle(upstreams, windows.key(job.name, first.start), first.start, first.end)
 
 
 def _slots(

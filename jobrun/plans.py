@@ -33,6 +33,7 @@ class Skip(NamedTuple):
     key: str | None
     fields: Mapping[str, object]  # more for its line
     fold: str | None = None  # what else makes two of them the same (skips.skip)
+    hint: str | None = None
 
 
 class Plan(NamedTuple):

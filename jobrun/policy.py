@@ -8,12 +8,11 @@ Windows that a person asks for by hand are planned in `asked.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING
 
-from jobrun import consent, options, rows, unclosed, windows
+from jobrun import changes, consent, options, rows, unclosed, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_old, notes_of
-from jobrun.instants import HOUR, iso
+from jobrun.instants import HOUR
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
 from jobrun.rows import Block, JobRow, Opening, Pause, Stored, WindowRow
 from jobrun.value import NamedTuple
@@ -100,8 +99,9 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
         consent.refuse_far_behind(job.name, grid, known, row.watermark, now)
         behind: dict[str, object] = {"watermark": row.watermark, "now": now}
         return Plan(opening, skips=(Skip(rows.CLOCK_BEHIND, None, behind),))
-    opening, notes = _compare(job, grid, known, row, row.watermark, opening)
-    backlog = Backlog(job, grid, known, _settled(row.watermark, known), now)
+    settled = _settled(row.watermark, known)
+    opening, notes = changes.compare(job, grid, known, row, settled, opening)
+    backlog = Backlog(job, grid, known, settled, now)
     return _plan_backlog(backlog, opening, notes)
 
 
@@ -122,7 +122,7 @@ def _settled(mark: int, known: Stored) -> int:
     return mark
 
 
-# -- the first call, and what has changed since the last -------------------------------------------
+# -- the first call -----------------------------------------------------------------------------
 
 
 def _plan_first(job: Job, grid: Grid, known: Stored, now: int, opening: Opening) -> Plan:
@@ -146,51 +146,6 @@ def _first_mark(job: Job, grid: Grid, first: str, now: int) -> int:
     return mark
 
 
-def _compare(
-    job: Job, grid: Grid, known: Stored, row: JobRow, mark: int, opening: Opening
-) -> tuple[Opening, tuple[Note, ...]]:
-    """What this call says otherwise than the record: the schedule, its boundaries, `--first`."""
-    notes: list[Note] = []
-    events = list(opening.events)
-    if consent.is_new_schedule(job, grid, known, row, mark, opening.now):
-        opening = opening._replace(schedule=grid.text)
-        if row.schedule is not None:
-            events.append((None, "schedule-changed", f"{row.schedule} -> {grid.text}"))
-            notes.append(
-                note("NOTE", job.name, "schedule-changed", was=row.schedule, now_is=grid.text)
-            )
-    elif row.next is not None and grid.next(mark) != row.next:
-        moved = {"was": iso(row.next), "now_is": iso(grid.next(mark))}
-        events.append((None, "boundaries-moved", f"{moved['was']} -> {moved['now_is']}"))
-        hint = "an update of croniter or of the zone database; the new boundaries are used"
-        notes.append(note("WARNING", job.name, "boundaries-moved", hint, **moved))
-    if job.first is not None and _is_another_first(job.first, row):
-        events.append((None, "first-ignored", job.first))
-        notes.append(_first_ignored(job, job.first, mark))
-    settled = _settled(mark, known)
-    if settled != mark:
-        events.append((None, "watermark-settled", f"{iso(mark)} -> {iso(settled)}"))
-    return opening._replace(events=tuple(events)), tuple(notes)
-
-
-def _is_another_first(asked_for: str, row: JobRow) -> bool:
-    """Whether it is neither the first `--first` nor that of the last call, which was told so."""
-    if asked_for == (row.first or "latest"):
-        return False
-    from jobrun import lastcall
-
-    return lastcall.read(row.spec).options.get("--first") != asked_for
-
-
-def _first_ignored(job: Job, asked_for: str, mark: int) -> Note:
-    start = "A" if asked_for in ("latest", "none") else asked_for
-    hint = (
-        f"older windows: jobrun backfill {job.name} --from {start} --to {iso(mark)}; to leave"
-        f' some out: jobrun skip {job.name} --from A --to B --reason "..."'
-    )
-    return note("NOTE", job.name, "first-ignored", hint, asked=asked_for, watermark=mark)
-
-
 # -- the batch -------------------------------------------------------------------------------------
 
 
@@ -198,6 +153,7 @@ class _Drawn(NamedTuple):
     units: tuple[Unit, ...]
     hurdles: tuple[Skip, ...]  # what stands in the way of others
     reached: int  # from there on nothing new was drawn
+    waits: Skip | None = None  # there the next new one waits for another job
 
 
 def _plan_backlog(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -> Plan:
@@ -271,10 +227,12 @@ def _draw_in_order(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) 
     hurdles: tuple[Skip, ...] = ()
     reached = backlog.mark
     unfinished = backlog.unfinished
+    waits = None
     for tile in tiles:
         step = _step(backlog, tile, unfinished)
         if isinstance(step, Skip):
             hurdles = (step,)
+            waits = step if step.reason in rows.UPSTREAM else None
             break
         if step is not None and len(units) == cap:
             break
@@ -284,20 +242,35 @@ def _draw_in_order(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) 
     # Below the watermark only a backfill leaves failed ones: tried again, in nobody's way.
     below = (row for row in unfinished.values() if _end(row) <= backlog.mark)
     tried_again = [_retry(row) for row in below if _hurdle(backlog, row) is None]
-    return _Drawn((*units, *tried_again)[:cap], hurdles, reached)
+    return _Drawn((*units, *tried_again)[:cap], hurdles, reached, waits)
 
 
 def _draw_holes_first(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) -> _Drawn:
     """R25: holes with at most half the cap, rounded up, then new windows."""
     hurdles = [(row, _hurdle(backlog, row)) for row in backlog.unfinished.values()]
     holes = [_retry(row) for row, hurdle in hurdles if hurdle is None][: (cap + 1) // 2]
-    free = (tile for tile in tiles if isinstance(tile, Window))
-    new = [_new(backlog.job.name, window) for window in islice(free, cap)]
+    new, waits = _draw_new(backlog, tiles, cap)
     if cap == 1 and not backlog.is_probe and holes and new and _ended_on(backlog, holes[0]):
         holes = []
-    units = (*holes, *new[: cap - len(holes)])
-    reached = max([backlog.mark, *(unit.end or 0 for unit in units if unit.kind == rows.NEW)])
-    return _Drawn(units, tuple(hurdle for _, hurdle in hurdles if hurdle), reached)
+    if len(new) > cap - len(holes):
+        new, waits = new[: cap - len(holes)], None
+    reached = max([backlog.mark, *(unit.end or 0 for unit in new)])
+    in_the_way = [hurdle for hurdle in (*(each for _, each in hurdles), waits) if hurdle]
+    return _Drawn((*holes, *new), tuple(in_the_way), reached, waits)
+
+
+def _draw_new(
+    backlog: Backlog, tiles: Iterable[Window | Block], cap: int
+) -> tuple[list[Unit], Skip | None]:
+    """So many windows without a row, up to the first that waits for another job."""
+    new: list[Unit] = []
+    for window in (tile for tile in tiles if isinstance(tile, Window)):
+        if waits := _upstream_hurdle(backlog, window.start, window.end):
+            return new, waits
+        if len(new) == cap:
+            break
+        new.append(_new(backlog.job.name, window))
+    return new, None
 
 
 def _ended_on(backlog: Backlog, hole: Unit) -> bool:
@@ -311,7 +284,8 @@ def _step(
 ) -> Unit | Skip | None:
     """What is to be done about a tile: run it, stop there, or nothing because it is finished."""
     if isinstance(tile, Window):
-        return _new(backlog.job.name, tile)
+        waits = _upstream_hurdle(backlog, tile.start, tile.end)
+        return waits or _new(backlog.job.name, tile)
     row = unfinished.get(tile.key or "")
     return None if row is None else _hurdle(backlog, row) or _retry(row)
 
@@ -334,7 +308,17 @@ def _hurdle(backlog: Backlog, row: WindowRow) -> Skip | None:
         return Skip(rows.RETRY_LATER, row.key, {"next": due})
     if _end(row) > backlog.ready:  # the lag has grown
         return Skip(rows.NO_CLOSED_WINDOW, None, {"next": _end(row) + backlog.job.lag})
-    return None
+    return _upstream_hurdle(backlog, row.start or 0, _end(row))
+
+
+def _upstream_hurdle(backlog: Backlog, start: int, end: int) -> Skip | None:
+    """Why a window has to wait for another job (R44)."""
+    if not backlog.known.upstreams:
+        return None
+    from jobrun import upstream
+
+    key = windows.key(backlog.job.name, start)
+    return upstream.hurdle(backlog.known.upstreams, key, start, end)
 
 
 def _end(row: WindowRow) -> int:
@@ -350,16 +334,25 @@ def _fill(plan: Plan, backlog: Backlog, drawn: _Drawn) -> Plan:
         skip = drawn.hurdles[0] if drawn.hurdles else idle
         retry_at = skip.fields.get("next")
         sooner = retry_at if isinstance(retry_at, int) else waits
-        return plan._replace(skips=(skip,), waits=min(waits, sooner))
-    blocks = backlog.blocks(drawn.reached)
-    left, start = windows.count_free(backlog.grid, drawn.reached, backlog.ready, blocks, COUNTED)
+        # When another job will be as far nobody knows.
+        return plan._replace(skips=(skip,), waits=None if drawn.waits else min(waits, sooner))
+    left, start = _left(backlog, drawn)
     planned = {unit.key for unit in drawn.units}
     unfinished = backlog.unfinished.values()
     others = [row for row in unfinished if row.key not in planned and not _hurdle(backlog, row)]
     starts = [at for at in (start, *(row.start for row in others)) if at is not None]
     return plan._replace(
         units=drawn.units,
+        skips=(drawn.waits,) if drawn.waits else (),
         left=None if left is None else left + len(others),
         left_from=min(starts, default=None),
-        waits=waits,
+        waits=None if drawn.waits else waits,
     )
+
+
+def _left(backlog: Backlog, drawn: _Drawn) -> tuple[int | None, int | None]:
+    """How many new windows the next call will find, and where the first of them starts."""
+    if drawn.waits is not None:
+        return 0, None
+    blocks = backlog.blocks(drawn.reached)
+    return windows.count_free(backlog.grid, drawn.reached, backlog.ready, blocks, COUNTED)

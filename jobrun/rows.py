@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator
 from jobrun.instants import HOUR
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jobrun.upstream import Upstream
+
 # The states of a window. No row and no gap means pending.
 RUNNING = "running"
 PROCESSED = "processed"
@@ -58,8 +62,14 @@ RETRY_LATER = "retry-later"
 WINDOW_HELD = "window-held"
 PAUSED = "paused"
 CLOCK_BEHIND = "clock-behind-watermark"
+UPSTREAM_PENDING = "upstream-pending"
+UPSTREAM_FAILED = "upstream-failed"
 # Nothing was run because it could not be now: these give `--busy-exit`.
-BUSY = (LOCK_HELD, ORPHAN_ALIVE, PAUSED, CLOCK_BEHIND, RETRY_LATER, WINDOW_HELD)
+BUSY = (
+    LOCK_HELD, ORPHAN_ALIVE, PAUSED, CLOCK_BEHIND, RETRY_LATER, WINDOW_HELD, UPSTREAM_PENDING,
+    UPSTREAM_FAILED,
+)  # fmt: skip
+UPSTREAM = (UPSTREAM_PENDING, UPSTREAM_FAILED)
 
 
 # Whose a pause is that `--pause-after` made. A person's has an `@`: a user may be called jobrun.
@@ -316,3 +326,4 @@ class Stored(NamedTuple):
     unfinished: tuple[WindowRow, ...]  # windows only, oldest first
     blocks: Callable[[int], Iterator[Block]]  # those that end after an instant, by start
     processed: Callable[[int, int], list[Block]]  # below an instant the nearest n, by start
+    upstreams: tuple[Upstream, ...] = ()  # of a scheduled call

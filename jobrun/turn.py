@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jobrun.key_file import Stamp
     from jobrun.ledger import Ledger
     from jobrun.schedule import Grid
+    from jobrun.upstream import Blocks, Look, Upstream
 
 NOTHING = Stored(None, (), lambda since: iter(()), lambda below, limit: [])
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
@@ -129,6 +130,7 @@ def make_plan(job: Job, ledger: Ledger, now: int) -> tuple[Plan, Grid | None, St
     if job.mode == options.KEY:
         return plan_key(job, ledger, known, now)
     grid = grid_of(job, known)
+    known = known._replace(upstreams=_upstreams(job, ledger.job, ledger.blocks))
     return policy.plan_call(job, grid, known, now), grid, None
 
 
@@ -151,8 +153,18 @@ def grid_of(job: Job, known: Stored) -> Grid:
     return schedule.parse(text)
 
 
+def _upstreams(job: Job, look: Look, blocks: Blocks) -> tuple[Upstream, ...]:
+    """The jobs that a scheduled call waits for; what a person asks for by hand waits for nobody."""
+    if not job.after or job.mode != options.WINDOWS:
+        return ()
+    from jobrun import upstream
+
+    return upstream.of(job.name, job.after, look, blocks)
+
+
 def plan_first(job: Job, now: int) -> Plan:
     """What a call with windows does where there is no ledger yet."""
+    _upstreams(job, lambda name: None, lambda name, since: iter(()))
     return policy.plan_call(job, grid_of(job, NOTHING), NOTHING, now)
 
 
@@ -249,10 +261,14 @@ def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
         _tell_pause(situation, left)
         return work.exit_code
     # A failure that stops the call is what is to be said, not what it keeps from its turn.
-    if left and (not work.exit_code or job.on_failure == "continue"):
+    if work.exit_code and job.on_failure == "stop":
+        return work.exit_code
+    if left:
         since = rest[0].start if rest else plan.left_from
         fields = {"job": job.name, "left": left, "from": since, "at": call.now()}
         call.lines.event("BACKLOG", fields)
+    if not rest and job.mode == options.WINDOWS:
+        _skip(situation, plan)
     return work.exit_code
 
 
@@ -261,7 +277,7 @@ def _tell_pause(situation: Situation, left: int | str | None) -> None:
     job, call, ledger = situation.job, situation.call, situation.ledger
     row = ledger.job(job.name)
     if row is not None and row.pause is not None:
-        reason, key, detail, fold = policy.paused_skip(row.pause)
+        reason, key, detail, fold, _ = policy.paused_skip(row.pause)
         skips.skip(job, call, ledger, reason, key, {**detail, "left": left}, fold)
 
 
@@ -269,10 +285,12 @@ def _skip(situation: Situation, plan: Plan) -> int:
     job, call, ledger = situation.job, situation.call, situation.ledger
     believed = not plan.opening.keep_largest_now
     code = 0
-    for reason, key, detail, fold in plan.skips:
+    for reason, key, detail, fold, hint in plan.skips:
         if reason == rows.CLOCK_BEHIND:
             episodes.clock_behind(situation, plan.opening.now)
         code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
+        if hint is not None and not call.lines.quiet:
+            call.lines.say("hint", hint)
     return code
 
 

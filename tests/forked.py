@@ -24,6 +24,7 @@ from jobrun import asked, attempts, by_hand, call, cli, key_file, lastcall, plac
 from jobrun.__main__ import main
 from jobrun.errors import EXIT_BUG
 from jobrun.lock_file import primitive
+from tests.conftest import Jobrun, Result, instant
 
 # What a call loads when it needs it is loaded before the fork.
 LOADED = (asked, attempts, by_hand, call, cli, key_file, lastcall, retention, run, primitive())
@@ -96,6 +97,18 @@ def _text(descriptor: int, errors: str) -> io.TextIOWrapper:
 def _read(stream: IO[bytes]) -> bytes:
     stream.seek(0)
     return stream.read()
+
+
+class Forked(Jobrun):
+    """As the fixture `jobrun`, with a fork for each call."""
+
+    def __call__(  # type: ignore[override]
+        self, *argv: str, now: str, env: dict[str, str] | None = None
+    ) -> Result:
+        environ = {**self.environment, **(env or {})}
+        found = jobrun(argv, environ, instant(now), folder=str(self.folder))
+        lines = "".join(f"{line}\n" for line in found.lines)
+        return Result(found.status, found.out.decode(), lines)
 
 
 def die() -> NoReturn:

@@ -19,8 +19,12 @@ PACKAGE = ROOT / "jobrun"
 GROUPS = (
     ("words", "errors instants value rows streams", ""),
     ("time", "walls expression windows schedule", "words"),
-    ("options", "options placeholders job lastcall", "words time"),
-    ("planning", "plans backlog consent unclosed asked policy breaker", "words time options"),
+    ("options", "options links placeholders job lastcall", "words time"),
+    (
+        "planning",
+        "plans backlog upstream consent changes unclosed asked policy breaker",
+        "words time options",
+    ),
     ("places", "places", "words"),
     ("lines", "lines", "words"),
     # Four that are there to be replaced, each by another of its kind: they don't know each other.

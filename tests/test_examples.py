@@ -50,6 +50,12 @@ class Shell:
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
 
+    def knows(self, job: str) -> None:
+        """Another line has been called before, of a job that has windows."""
+        environment = clean_environment(JOBRUN_HOME=str(self.folder / "state"))
+        argv = [PYTHON, "-m", "jobrun", "run", job, "--every", "1day", "--", "true"]
+        subprocess.run(argv, env=environment, capture_output=True, check=True)
+
 
 # Puts --dry-run before the bare `--`, and the folders of the example where the test has them.
 PLANNER = """\
@@ -80,6 +86,8 @@ def test_each_line_of_the_crontab_is_planned(entry: crontabs.Entry, tmp_path: Pa
     (inbox / "orders 1.csv").write_text("1;2\n")
     line = entry._replace(command=re.sub(r"/srv/in\b", str(inbox), entry.command))
     line = line._replace(command=re.sub(r"-C /opt/\w+", f"-C {tmp_path}", line.command))
+    for job in re.findall(r"--after (\w+)", line.command):
+        shell.knows(job)
     result = shell(line, LINES.settings)
     assert result.returncode == 0, result.stderr
     assert "error" not in result.stderr

@@ -291,6 +291,9 @@ def test_the_crontab_lines_are_planned(jobrun: Jobrun, block: Block) -> None:
         program, *argv = shlex.split(entry.command)
         assert program == "jobrun"
         planned(jobrun, argv)
+        if "--after" in block.text:  # the next line's upstream has to be there
+            argv[argv.index("--dry-run") :] = ["--", "true"]
+            assert jobrun(*argv, now=f"{DAY}T{NOON}:00Z").status == 0
 
 
 def as_posix(line: str) -> str:

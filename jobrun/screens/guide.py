@@ -69,6 +69,8 @@ retry-later             it failed a moment ago; --retry-delay
 window-held             a window waits for a person
 paused                  the job is paused (jobrun resume)
 clock-behind-watermark  the clock is a little behind what is done
+upstream-pending        --after: the other job is not as far yet (up=)
+upstream-failed         --after: it gave up there; only a person can go on
 
 jobrun skips JOB lists them, jobrun explain JOB WHEN tells them of one window.
 """

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from jobrun import options, placeholders
 from jobrun.instants import MINUTE, iso
 from jobrun.job import Job
-from jobrun.plans import Note, Plan, Unit
-from jobrun.rows import PAUSED, JobRow, RunRow
+from jobrun.plans import Note, Plan, Skip, Unit
+from jobrun.rows import PAUSED, UPSTREAM, JobRow, RunRow
 from jobrun.screen import (
     DIM,
     GOOD,
@@ -29,6 +29,7 @@ from jobrun.screen import (
     plural,
     span_cell,
 )
+from jobrun.screens.runs import waits_for
 from jobrun.screens.status import pause_data, pause_text
 
 SHOWN = 20  # runs
@@ -95,7 +96,13 @@ def _rows(setting: Setting, plan: Plan, values: Values) -> Iterator[tuple[Cell, 
         yield Cell("run", style=GOOD), _unit_cell(unit, now), Cell(_kind(unit)), command
     for skip in plan.skips:
         unit_cell = NOTHING if skip.key is None else Cell(skip.key.partition(":")[2], skip.key)
-        yield Cell("skip", style=WARN), unit_cell, Cell(skip.reason), NOTHING
+        yield Cell("skip", style=WARN), unit_cell, _why(skip, now), NOTHING
+
+
+def _why(skip: Skip, now: int) -> Cell:
+    if skip.reason not in UPSTREAM:
+        return Cell(skip.reason)
+    return Cell(f"{skip.reason}: {waits_for(skip, now)}", style=WARN)
 
 
 def _unit_cell(unit: Unit, now: int) -> Cell:
@@ -207,13 +214,20 @@ def _data(setting: Setting, plan: Plan, values: Values) -> dict[str, object]:
             for g in opening.gaps
         ],
         "ended": [{"key": key, "reason": reason} for key, reason in opening.ended],
-        "skips": [{"reason": skip.reason, "key": skip.key} for skip in plan.skips],
+        "skips": [_skip_data(skip) for skip in plan.skips],
         "left": plan.left,
         "next": None if plan.waits is None else iso(plan.waits),
         "notes": [{"word": word, **fields, "hint": hint} for word, fields, hint in plan.notes],
         "holder": None if setting.holder is None else setting.holder.id,
         "paused": None if row is None or row.pause is None else pause_data(row.pause),
     }
+
+
+def _skip_data(skip: Skip) -> dict[str, object]:
+    """With what the call's own line would say of an upstream."""
+    more = skip.fields if skip.reason in UPSTREAM else {}
+    shown = {name.replace("-", "_"): _field(value) for name, value in more.items() if value}
+    return {"reason": skip.reason, "key": skip.key, **shown}
 
 
 def _unit_data(unit: Unit) -> dict[str, object]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobrun.instants import iso
+from jobrun.plans import Skip
 from jobrun.rows import (
     FAILED_RUN,
     FAILURES,
@@ -13,6 +14,7 @@ from jobrun.rows import (
     NOT_STARTED,
     SUCCEEDED,
     TIMED_OUT,
+    UPSTREAM_FAILED,
     RunRow,
 )
 from jobrun.screen import (
@@ -25,7 +27,9 @@ from jobrun.screen import (
     Cell,
     Table,
     about,
+    boundary,
     instant_cell,
+    span,
     span_cell,
     without,
 )
@@ -47,6 +51,16 @@ def outcome(run: RunRow) -> str:
     if run.outcome in (TIMED_OUT, NOT_STARTED):
         return run.outcome.replace("-", " ")
     return run.outcome
+
+
+def waits_for(skip: Skip, now: int) -> str:
+    """Of a window that waits for another job: for which, and how far that one is."""
+    up, mark, window = (skip.fields.get(name) for name in ("up", "watermark", "up-window"))
+    of = f" {span(window[0], window[1], now)}" if isinstance(window, tuple) else ""
+    if skip.reason == UPSTREAM_FAILED:
+        return f"{up} is {skip.fields['state']}{of}"
+    done = f"done to {boundary(mark, now)}" if isinstance(mark, int) else "not begun"
+    return f"waits for {up}, {done}" + (f", {skip.fields['state']}{of}" if of else "")
 
 
 def outcome_cell(run: RunRow, text: str | None = None) -> Cell:

@@ -39,7 +39,7 @@ from jobrun.screen import (
     plural,
     span_cell,
 )
-from jobrun.screens.runs import outcome
+from jobrun.screens.runs import outcome, waits_for
 from jobrun.screens.status import pause_data, pause_text
 from jobrun.strip import (
     GIVEN_UP,
@@ -227,6 +227,8 @@ def _pending(stretch: Stretch, picture: Picture, now: int) -> str:
     waits = plural(stretch.windows, "window")
     if picture.stops and blocker is not None and blocker.start < stretch.start:
         return f"{waits} behind {boundary(blocker.start, now)}"
+    if picture.waits is not None:
+        return f"{waits}: {waits_for(picture.waits, now)}"
     return f"{waits} for {_next_call(picture, now)}"
 
 

@@ -1,0 +1,167 @@
+"""Upstreams: the jobs that windows of ours wait for, and whether they have come far enough. Pure.
+
+A window [s, e) may run once an upstream's watermark has reached e and, unless `finished` is enough,
+all that the upstream has on record of [s, e) is processed. Only instants are compared, never grids:
+so it holds for a day after 24 hours, an hour after its day, and a day of 23 hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
+
+from jobrun import lastcall, links, rows
+from jobrun.backlog import GAP
+from jobrun.errors import ConfigError
+from jobrun.instants import iso_z
+from jobrun.plans import Skip
+from jobrun.rows import Block, JobRow
+from jobrun.value import NamedTuple
+
+NOT_RUN = "not-run"  # below the watermark, and neither a row nor a gap says how it was finished
+# Nothing but a person's doing will make these processed.
+SPOILED = (rows.DEAD, rows.SKIPPED, GAP, NOT_RUN)
+
+Look = Callable[[str], JobRow | None]
+Blocks = Callable[[str, int], Iterator[Block]]
+
+
+class Stretch(NamedTuple):
+    """Of an upstream's time: what became of it."""
+
+    start: int
+    end: int
+    state: str  # a window's state, "gap" or "not-run"
+
+
+class Upstream:
+    """One upstream as a call finds it. It is read forward, as windows of ours are asked for."""
+
+    def __init__(
+        self, name: str, wants: str, mark: int | None, blocks: Callable[[int], Iterator[Block]]
+    ) -> None:
+        self.name = name
+        self.mark = mark
+        self._wants = wants
+        self._blocks = blocks
+        self._asked = 0
+        self._rest: Iterator[Block] | None = None
+        self._ahead: list[Block] = []
+
+    def hurdle(self, key: str, start: int, end: int) -> Skip | None:
+        """Why the window [start, end) can't run yet, as far as this upstream is asked (R44)."""
+        reached = self.mark is not None and self.mark >= end
+        if reached and self._wants == links.FINISHED:
+            return None
+        known = list(self.stretches(start, end))
+        if self._wants == links.PROCESSED:
+            spoiled = next((stretch for stretch in known if stretch.state in SPOILED), None)
+            if spoiled is not None:
+                return self._skip(rows.UPSTREAM_FAILED, key, spoiled)
+        unfinished = next((stretch for stretch in known if stretch.state in rows.UNFINISHED), None)
+        if reached and unfinished is None:
+            return None
+        return self._skip(rows.UPSTREAM_PENDING, key, unfinished)
+
+    def _skip(self, reason: str, key: str, stretch: Stretch | None) -> Skip:
+        fields: dict[str, object] = {"up": self.name, "watermark": self.mark}
+        if stretch is None:
+            return Skip(reason, key, fields, self.name)
+        fields |= {"up-window": (stretch.start, stretch.end), "state": stretch.state}
+        hint = _way_out(self.name, key, stretch) if reason == rows.UPSTREAM_FAILED else None
+        return Skip(reason, key, fields, self.name, hint)
+
+    def stretches(self, start: int, end: int) -> Iterator[Stretch]:
+        """What is known of [start, end), in order; what lies above the watermark is to come."""
+        at, settled = start, min(end, self.mark or start)
+        for block in self._meeting(start, end):
+            if at < min(block.start, settled):
+                yield Stretch(at, min(block.start, settled), NOT_RUN)
+            yield Stretch(block.start, block.end, block.state)
+            at = max(at, block.end)
+        if at < settled:
+            yield Stretch(at, settled, NOT_RUN)
+
+    def _meeting(self, start: int, end: int) -> list[Block]:
+        """The blocks that meet [start, end); windows of ours come in order, so it reads on."""
+        if self._rest is None or start < self._asked:
+            self._rest, self._ahead = self._blocks(start), []
+        self._asked = start
+        self._ahead = [block for block in self._ahead if block.end > start]
+        while not self._ahead or self._ahead[-1].start < end:
+            block = next(self._rest, None)
+            if block is None:
+                break
+            self._ahead.append(block)
+        return list(takewhile(lambda block: block.start < end, self._ahead))
+
+
+def _way_out(name: str, key: str, stretch: Stretch) -> str:
+    """What a person can type: the upstream once more, or our window not at all."""
+    span = f"--from {iso_z(stretch.start)} --to {iso_z(stretch.end)}"
+    job = key.partition(":")[0]
+    return (
+        f"jobrun backfill {name} {span} --redo failed;"
+        f' or jobrun skip {job} {key} --reason "..."; or --after {name}:{links.FINISHED}'
+    )
+
+
+def hurdle(upstreams: Iterable[Upstream], key: str, start: int, end: int) -> Skip | None:
+    """Why the window [start, end) can't run yet; first what only a person can change."""
+    found = [each.hurdle(key, start, end) for each in upstreams]
+    hurdles = [skip for skip in found if skip is not None]
+    failed = (skip for skip in hurdles if skip.reason == rows.UPSTREAM_FAILED)
+    return next(failed, hurdles[0] if hurdles else None)
+
+
+def of(
+    job: str, after: Iterable[tuple[str, str]], look: Look, blocks: Blocks
+) -> tuple[Upstream, ...]:
+    """The upstreams of a job. Raises ConfigError for one that has no windows, and for a circle."""
+    found = []
+    for name, wants in after:
+        _refuse_circle(job, (job, name), look, set())
+        row = look(name)
+        if row is None or row.schedule is None:
+            raise _unknown(job, name, row)
+        found.append(Upstream(name, wants, row.watermark, _from(blocks, name)))
+    return tuple(found)
+
+
+def of_last_call(row: JobRow, look: Look, blocks: Blocks) -> tuple[Upstream, ...]:
+    """The upstreams that the job was last called with. Raises UsageError, ConfigError."""
+    text = lastcall.read(row.spec).options.get("--after")
+    return of(row.name, links.after(text), look, blocks) if text else ()
+
+
+def _from(blocks: Blocks, name: str) -> Callable[[int], Iterator[Block]]:
+    return lambda since: blocks(name, since)
+
+
+def _unknown(job: str, name: str, row: JobRow | None) -> ConfigError:
+    why = "not on record" if row is None or row.spec is None else "a job without windows"
+    return ConfigError(
+        f'job "{job}": --after "{name}" is {why}',
+        f"{name}'s own line, with --every or --cron, has to be called first: jobrun status",
+    )
+
+
+def _refuse_circle(job: str, path: tuple[str, ...], look: Look, seen: set[str]) -> None:
+    """Follow the upstreams, as each was last called, up from the end of `path`."""
+    last = path[-1]
+    if last == job:
+        raise ConfigError(
+            f'job "{job}": it would wait for itself: {" --after ".join(path)}',
+            f"the others are as last called: jobrun show {path[-2]}" if len(path) > 2 else None,
+        )
+    if last in seen:
+        return
+    seen.add(last)
+    for name in upstreams_of(look(last)):
+        _refuse_circle(job, (*path, name), look, seen)
+
+
+def upstreams_of(row: JobRow | None) -> list[str]:
+    """The upstreams that a job was last called with; none of what a newer program may have said."""
+    text = lastcall.read(row.spec).options.get("--after") if row is not None else None
+    return [part.partition(":")[0] for part in text.split(",")] if text else []

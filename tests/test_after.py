@@ -1,0 +1,429 @@
+"""`--after`: windows of a job wait until another has done the same time (R44)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from jobrun import links, rows, upstream
+from jobrun.errors import UsageError
+from jobrun.rows import Block
+from jobrun.upstream import NOT_RUN, Upstream
+from tests.conftest import PYTHON, Jobrun, Result
+
+HOURLY = ("--every", "1h")
+DAILY = ("--every", "1d")
+SHOW = ("--", PYTHON, "-c", "import os; print(os.environ['JOBRUN_WINDOW_START'])")
+DAY = "2026-09-04"
+FIVE_PAST = f"{DAY}T13:05Z"
+
+
+@pytest.fixture
+def jobrun(tmp_path: Path) -> Iterator[Jobrun]:
+    """Calls as forks of the test, where there are forks: most tests here make several."""
+    if sys.platform == "win32":
+        yield Jobrun(tmp_path)
+        return
+    from tests.forked import Forked, folder_in_memory
+
+    with TemporaryDirectory(prefix="jobrun-after-", dir=folder_in_memory()) as folder:
+        yield Forked(Path(folder))
+
+
+def hour(text: str) -> str:
+    """`10` as the whole hour of that day."""
+    return f"{DAY}T{text}:00:00+00:00"
+
+
+def started(result: Result) -> list[str]:
+    """The starts of the windows that ran."""
+    return result.stdout.splitlines()
+
+
+def fields(line: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+
+
+def skip_of(result: Result) -> dict[str, str]:
+    (line,) = [line for line in result.lines if " SKIPPED " in line]
+    return fields(line)
+
+
+def upstream_at_eleven(jobrun: Jobrun) -> None:
+    """T37: `up` is done to 11:00, and 12:00 to 13:00 is processed above a hole."""
+    first = ("run", "up", *HOURLY, "--first", f"{DAY}T10:00Z")
+    assert jobrun(*first, *SHOW, now=f"{DAY}T11:05Z").status == 0
+    above = ("run", "up", *HOURLY, "--window", f"{DAY}T12:00Z")
+    assert jobrun(*above, *SHOW, now=FIVE_PAST).status == 0
+
+
+def after(jobrun: Jobrun, *more: str, job: str = "j", now: str = FIVE_PAST) -> Result:
+    argv = ("run", job, *HOURLY, "--first", f"{DAY}T10:00Z", "--after", "up", *more)
+    return jobrun(*argv, *SHOW, now=now)
+
+
+# -- how far the other one is ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "continue"])
+def test_T37_what_the_upstream_has_done_runs_and_the_rest_waits(
+    jobrun: Jobrun, on_failure: str
+) -> None:
+    """T37, R44: one of three windows; the next waits, with the upstream's watermark; as planned."""
+    upstream_at_eleven(jobrun)
+    call = ("--on-failure", on_failure)
+    plan = json.loads(after(jobrun, *call, "--dry-run", "--log-format", "json").stdout)
+    found = after(jobrun, *call)
+    assert (found.status, started(found)) == (0, [hour("10")])
+    assert skip_of(found) == {
+        "job": "j", "reason": "upstream-pending", "key": f"j:{hour('11')}", "up": "up",
+        "watermark": f"{DAY}T11:00:00Z", "at": f"{DAY}T13:05:00Z",
+    }  # fmt: skip
+    assert [run["start"] for run in plan["runs"]] == [hour("10")]
+    (skip,) = plan["skips"]
+    assert (skip["reason"], skip["up"], skip["watermark"]) == ("upstream-pending", "up", hour("11"))
+    assert "BACKLOG" not in found.stderr
+    mark = jobrun.query("select watermark from jobrun_job where name = 'j'")
+    assert mark == [(hour("11"),)]
+
+
+def test_a_call_that_only_waits_gives_the_busy_exit(jobrun: Jobrun) -> None:
+    """Nothing ran because it could not be now: 0, or what --busy-exit says; folded in one row."""
+    upstream_at_eleven(jobrun)
+    after(jobrun)
+    assert after(jobrun).status == 0
+    again = after(jobrun, "--busy-exit", "9")
+    assert (again.status, started(again)) == (9, [])
+    skips = jobrun.query("select key, reason, detail, times from jobrun_skip where job = 'j'")
+    assert skips == [(f"j:{hour('11')}", "upstream-pending", "up", 3)]
+
+
+def test_what_waits_runs_once_the_upstream_has_come(jobrun: Jobrun) -> None:
+    """The hole above 11:00 is filled, and both windows behind it follow in the same call."""
+    upstream_at_eleven(jobrun)
+    after(jobrun)
+    jobrun("run", "up", *HOURLY, *SHOW, now=FIVE_PAST)
+    assert started(after(jobrun)) == [hour("11"), hour("12")]
+    idle = after(jobrun, "-v")
+    assert skip_of(idle)["reason"] == "no-closed-window"
+
+
+def test_a_cap_leaves_a_backlog_and_no_word_of_the_upstream(jobrun: Jobrun) -> None:
+    """What the next call can do is BACKLOG; what it can't is the upstream's."""
+    jobrun("run", "up", *HOURLY, "--first", f"{DAY}T09:00Z", *SHOW, now=f"{DAY}T12:05Z")
+    capped = after(jobrun, "--max-windows", "1")
+    assert started(capped) == [hour("10")]
+    assert " BACKLOG job=j left=2 " in capped.stderr
+    assert "upstream-pending" not in capped.stderr
+    assert started(after(jobrun, "--max-windows", "1")) == [hour("11")]
+
+
+def test_a_failed_window_is_tried_again_only_while_the_upstream_stands(jobrun: Jobrun) -> None:
+    """R44 for holes too: once the upstream's window is given up, ours is not tried again."""
+    jobrun("run", "up", *HOURLY, "--first", f"{DAY}T10:00Z", *SHOW, now=f"{DAY}T11:05Z")
+    argv = ("run", "j", *HOURLY, "--after", "up", "--on-failure", "continue", "--", "false")
+    assert jobrun(*argv, now=f"{DAY}T11:05Z").status == 1
+    jobrun.change("update jobrun_window set state = 'skipped' where job = 'up'")
+    found = jobrun(*argv, now=FIVE_PAST)
+    assert skip_of(found)["reason"] == "upstream-failed"
+    assert jobrun.query("select count(*) from jobrun_run where job = 'j'") == [(1,)]
+
+
+# -- what it gave up ------------------------------------------------------------------------------
+
+GAP = (
+    'insert into jobrun_gap (job, start, "end", windows, reason, at, void)'
+    " values ('up', ?, ?, 1, 'too-old', ?, 0)"
+)
+
+
+def give_up(jobrun: Jobrun, how: str) -> None:
+    """`up` is done to 13:00, and 11:00 to 12:00 is not processed."""
+    jobrun("run", "up", *HOURLY, "--first", f"{DAY}T10:00Z", *SHOW, now=FIVE_PAST)
+    start = hour("11")
+    if how in ("dead", "skipped"):
+        jobrun.change(
+            "update jobrun_window set state = ? where job = 'up' and start = ?", how, start
+        )
+        return
+    jobrun.change("delete from jobrun_run where key = ?", f"up:{start}")
+    jobrun.change("delete from jobrun_window where key = ?", f"up:{start}")
+    if how == "gap":
+        jobrun.change(GAP, start, hour("12"), start)
+
+
+@pytest.mark.parametrize("how", ["dead", "skipped", "gap", "not-run"])
+def test_what_the_upstream_gave_up_is_said_and_can_be_passed(jobrun: Jobrun, how: str) -> None:
+    """R44: upstream-failed with the window and its state; `finished` is content with it."""
+    give_up(jobrun, how)
+    found = after(jobrun)
+    assert (found.status, started(found)) == (0, [hour("10")])
+    skip = skip_of(found)
+    assert (skip["reason"], skip["up"], skip["state"]) == ("upstream-failed", "up", how)
+    assert skip["up-window"] == f"{hour('11')}/{hour('12')}"
+    assert f"jobrun backfill up --from {DAY}T11:00:00Z --to {DAY}T12:00:00Z" in found.stderr
+    assert after(jobrun, "--busy-exit", "9").status == 9
+    finished = jobrun("run", "j", *HOURLY, "--after", "up:finished", *SHOW, now=FIVE_PAST)
+    assert started(finished) == [hour("11"), hour("12")]
+
+
+def test_what_the_hint_says_lets_it_go_on(jobrun: Jobrun) -> None:
+    """The upstream's window by hand, then ours in its turn."""
+    give_up(jobrun, "dead")
+    after(jobrun)
+    redo = ("--from", f"{DAY}T11:00:00Z", "--to", f"{DAY}T12:00:00Z", "--redo", "failed")
+    assert jobrun("backfill", "up", *redo, now=FIVE_PAST).status == 0
+    assert started(after(jobrun)) == [hour("11"), hour("12")]
+
+
+def test_ours_can_be_skipped_instead(jobrun: Jobrun) -> None:
+    """The other way out: our window not at all."""
+    give_up(jobrun, "skipped")
+    after(jobrun)
+    jobrun("skip", "j", f"j:{hour('11')}", "--reason", "no data", now=FIVE_PAST)
+    assert started(after(jobrun)) == [hour("12")]
+
+
+def test_a_window_that_may_still_be_tried_is_waited_for(jobrun: Jobrun) -> None:
+    """A failed one of the upstream is pending, with its state; once it has run, ours follows."""
+    jobrun("run", "up", *HOURLY, "--first", f"{DAY}T10:00Z", "--", "false", now=f"{DAY}T11:05Z")
+    skip = skip_of(after(jobrun))
+    assert (skip["reason"], skip["watermark"]) == ("upstream-pending", f"{DAY}T10:00:00Z")
+    assert (skip["state"], skip["up-window"]) == ("failed", f"{hour('10')}/{hour('11')}")
+    jobrun("run", "up", *HOURLY, *SHOW, now=FIVE_PAST)
+    assert len(started(after(jobrun))) == 3
+
+
+# -- grids ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "end"),
+    [
+        ("UTC", "2026-09-03T00:00Z", "2026-09-04T00:00Z"),
+        ("Europe/Berlin", "2026-03-28T23:00Z", "2026-03-29T22:00Z"),
+        ("Europe/Berlin", "2026-10-24T22:00Z", "2026-10-25T23:00Z"),
+    ],
+    ids=["24 hours", "23 hours", "25 hours"],
+)
+def test_a_day_waits_for_its_hours(jobrun: Jobrun, zone: str, start: str, end: str) -> None:
+    """Daily after hourly, where clocks change too: once the last hour is done, not before."""
+    down = ("run", "day", *DAILY, "--tz", zone, "--first", start, "--after", "up", *SHOW)
+    up = ("run", "up", *HOURLY, "--first", start, *SHOW)
+    ends = datetime.fromisoformat(end)
+    soon = (ends + timedelta(minutes=5)).isoformat()
+    jobrun(*up, now=(ends - timedelta(minutes=5)).isoformat())
+    waiting = skip_of(jobrun(*down, now=soon))
+    assert waiting["watermark"] == (ends - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
+    jobrun(*up, now=soon)
+    assert started(jobrun(*down, now=soon)) == [start.replace("Z", ":00+00:00")]
+
+
+def test_an_hour_waits_for_its_day(jobrun: Jobrun) -> None:
+    """Hourly after daily: all the hours of a day at once, when the day is done."""
+    jobrun("run", "up", *DAILY, *SHOW, now=f"{DAY}T00:05Z")
+    hourly = ("run", "j", *HOURLY, "--first", "2026-09-03T22:00Z", "--after", "up", *SHOW)
+    found = jobrun(*hourly, now=f"{DAY}T03:05Z")
+    assert started(found) == ["2026-09-03T22:00:00+00:00", "2026-09-03T23:00:00+00:00"]
+    assert skip_of(found)["key"] == f"j:{hour('00')}"
+    jobrun("run", "up", *DAILY, *SHOW, now="2026-09-05T00:05Z")
+    assert len(started(jobrun(*hourly, now="2026-09-05T00:05Z"))) == 24
+
+
+def test_a_merged_window_of_the_upstream_counts_as_all_of_it(jobrun: Jobrun) -> None:
+    """One row over three hours; ours are single hours."""
+    merge = ("--first", f"{DAY}T10:00Z", "--catch-up", "merge")
+    jobrun("run", "up", *HOURLY, *merge, *SHOW, now=FIVE_PAST)
+    assert started(after(jobrun)) == [hour("10"), hour("11"), hour("12")]
+
+
+def test_a_merged_window_of_ours_waits_for_the_whole(jobrun: Jobrun) -> None:
+    """The upstream has to reach its end."""
+    upstream_at_eleven(jobrun)
+    assert started(after(jobrun, "--catch-up", "merge")) == []
+    jobrun("run", "up", *HOURLY, *SHOW, now=FIVE_PAST)
+    assert started(after(jobrun, "--catch-up", "merge")) == [hour("10")]
+    (span,) = jobrun.query("select start, \"end\" from jobrun_window where job = 'j'")
+    assert span == (hour("10"), hour("13"))
+
+
+def test_two_upstreams_have_to_come_both(jobrun: Jobrun) -> None:
+    """Given twice or with a comma; what a person has to repair is told first."""
+    give_up(jobrun, "dead")
+    jobrun("run", "slow", *HOURLY, "--first", f"{DAY}T10:00Z", *SHOW, now=f"{DAY}T11:05Z")
+    both = ("run", "j", *HOURLY, "--first", f"{DAY}T10:00Z")
+    comma = jobrun(*both, "--after", "slow,up", *SHOW, now=FIVE_PAST)
+    assert started(comma) == [hour("10")]
+    assert (skip_of(comma)["reason"], skip_of(comma)["up"]) == ("upstream-failed", "up")
+    twice = (*both, "--after", "slow", "--after", "up:finished")
+    assert skip_of(jobrun(*twice, *SHOW, now=FIVE_PAST))["up"] == "slow"
+    jobrun("run", "slow", *HOURLY, *SHOW, now=FIVE_PAST)
+    assert started(jobrun(*twice, *SHOW, now=FIVE_PAST)) == [hour("11"), hour("12")]
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def test_an_upstream_that_is_not_there_is_refused_before_anything_is_made(jobrun: Jobrun) -> None:
+    """78, and no ledger; the same with one, and for a job that has no windows."""
+    found = after(jobrun)
+    assert (found.status, found.stdout) == (78, "")
+    assert 'job "j": --after "up" is not on record' in found.stderr
+    assert not jobrun.ledger.exists()
+    jobrun("run", "up", "--", "true", now=FIVE_PAST)
+    plain = after(jobrun)
+    assert plain.status == 78
+    assert '--after "up" is a job without windows' in plain.stderr
+    assert jobrun.query("select name from jobrun_job") == [("up",)]
+
+
+def test_a_circle_is_refused_with_its_path(jobrun: Jobrun) -> None:
+    """By the options of the last calls; itself is the smallest circle. Nothing is changed."""
+    now = f"{DAY}T11:05Z"
+    for job, ups in (("a", ()), ("b", ("a",)), ("c", ("b",))):
+        more = [word for up in ups for word in ("--after", up)]
+        assert jobrun("run", job, *HOURLY, *more, *SHOW, now=now).status == 0
+    found = jobrun("run", "a", *HOURLY, "--after", "c", *SHOW, now=FIVE_PAST)
+    assert found.status == 78
+    assert "it would wait for itself: a --after c --after b --after a" in found.stderr
+    itself = jobrun("run", "a", *HOURLY, "--after", "a", *SHOW, now=FIVE_PAST)
+    assert itself.status == 78
+    assert "it would wait for itself: a --after a" in itself.stderr
+    assert jobrun.query("select count(*) from jobrun_run") == [(3,)]
+
+
+def test_a_circle_of_two_that_both_wait_is_still_seen(jobrun: Jobrun) -> None:
+    """A call that only waits puts its new --after on record: else both would wait for ever."""
+    for job in "ab":
+        jobrun("run", job, *HOURLY, *SHOW, now=f"{DAY}T11:05Z")
+    waits = jobrun("run", "a", *HOURLY, "--after", "b", *SHOW, now=FIVE_PAST)
+    assert skip_of(waits)["reason"] == "upstream-pending"
+    assert jobrun("run", "b", *HOURLY, "--after", "a", *SHOW, now=FIVE_PAST).status == 78
+    events = jobrun.query("select kind, detail from jobrun_event where job = 'a'")
+    assert events == [("after-changed", "nobody -> b")]
+
+
+@pytest.mark.parametrize("text", ["", ",", "up,", ":finished", "up:done", "up:", "up:finished,up"])
+def test_what_is_no_list_of_jobs_is_refused(text: str) -> None:
+    """A usage error, with the text."""
+    with pytest.raises(UsageError):
+        links.after(text)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--after", "a/b", "--every", "1h"), 'JOB "a/b"'),
+        (("--after", "up"), "--after needs --every or --cron"),
+        (("--after", "up", "--key", "k"), "--after does not go with --key"),
+    ],
+)
+def test_it_goes_with_windows_only(jobrun: Jobrun, argv: tuple[str, ...], says: str) -> None:
+    """2, before anything is touched."""
+    found = jobrun("run", "j", *argv, *SHOW, now=FIVE_PAST)
+    assert found.status == 2
+    assert says in found.stderr
+
+
+def test_by_hand_nobody_is_waited_for(jobrun: Jobrun) -> None:
+    """A person who names a window means it; the options of the last call say --after."""
+    upstream_at_eleven(jobrun)
+    after(jobrun)
+    window = ("--window", f"{DAY}T11:00Z")
+    assert started(after(jobrun, *window)) == [hour("11")]
+    assert started(jobrun("rerun", "j", f"{DAY}T10:00Z", now=FIVE_PAST)) == [hour("10")]
+
+
+# -- what a person sees ----------------------------------------------------------------------------
+
+
+def test_the_screens_say_what_it_waits_for(jobrun: Jobrun) -> None:
+    """`plan` and `windows` name the other job and how far it is, or what it gave up."""
+    upstream_at_eleven(jobrun)
+    after(jobrun)
+    plan = jobrun("plan", "j", now=FIVE_PAST).stdout
+    assert "upstream-pending: waits for up, done to 09-04 11:00" in plan
+    strip = jobrun("windows", "j", now=FIVE_PAST).stdout
+    assert "2 windows: waits for up, done to 09-04 11:00" in strip
+    jobrun("run", "up", *HOURLY, "--", "false", now=FIVE_PAST)
+    strip = jobrun("windows", "j", now=FIVE_PAST).stdout
+    assert "waits for up, done to 09-04 11:00, failed 09-04 11:00 - 12:00" in strip
+    jobrun("skip", "up", f"up:{hour('11')}", "--reason", "x", now=FIVE_PAST)
+    assert "up is skipped 09-04 11:00 - 12:00" in jobrun("windows", "j", now=FIVE_PAST).stdout
+    jobrun("forget", "up", "--yes", now=FIVE_PAST)
+    assert "2 windows for the next call" in jobrun("windows", "j", now=FIVE_PAST).stdout
+
+
+# -- one upstream, read forward -------------------------------------------------------------------
+
+
+def made(wants: str, mark: int | None, blocks: Iterable[Block]) -> tuple[Upstream, list[int]]:
+    """An upstream and where its blocks were asked for."""
+    known, asked = sorted(blocks), []
+
+    def since(at: int) -> Iterator[Block]:
+        asked.append(at)
+        return (block for block in known if block.end > at)
+
+    return Upstream("up", wants, mark, since), asked
+
+
+def block(start: int, end: int, state: str = rows.PROCESSED) -> Block:
+    return Block(start, end, state, None, None)
+
+
+def test_windows_in_order_read_the_upstream_once() -> None:
+    """A hundred windows of ours are one reading of the other job's rows; a look back is another."""
+    up, asked = made(links.PROCESSED, 100, [block(at, at + 1) for at in range(100)])
+    assert all(up.hurdle("j:x", at, at + 1) is None for at in range(100))
+    assert asked == [0]
+    assert up.hurdle("j:x", 50, 60) is None
+    assert asked == [0, 50]
+
+
+@pytest.mark.parametrize(
+    ("mark", "blocks", "found"),
+    [
+        (10, [block(0, 10)], None),
+        (10, [block(0, 4), block(4, 10)], None),
+        (12, [block(-3, 5), block(5, 12)], None),
+        (9, [block(0, 9)], ("upstream-pending", None)),
+        (None, [], ("upstream-pending", None)),
+        (10, [block(0, 4), block(4, 10, "dead")], ("upstream-failed", "dead")),
+        (4, [block(0, 4), block(8, 10, "dead")], ("upstream-failed", "dead")),
+        (10, [block(0, 4), block(6, 10)], ("upstream-failed", NOT_RUN)),
+        (10, [block(2, 10)], ("upstream-failed", NOT_RUN)),
+        (10, [block(0, 8)], ("upstream-failed", NOT_RUN)),
+        (10, [], ("upstream-failed", NOT_RUN)),
+        (10, [block(0, 10, "failed")], ("upstream-pending", "failed")),
+        (10, [block(0, 10, "running")], ("upstream-pending", "running")),
+        (5, [block(0, 5), block(5, 10, "held")], ("upstream-pending", "held")),
+        (10, [block(-5, 0, "dead"), block(0, 10), block(10, 11, "dead")], None),
+    ],
+)
+def test_R44_for_the_window_0_to_10(
+    mark: int | None, blocks: list[Block], found: tuple[str, str | None] | None
+) -> None:
+    """R44: all of it processed, and the watermark not before its end; neighbours don't matter."""
+    skip = made(links.PROCESSED, mark, blocks)[0].hurdle("j:x", 0, 10)
+    assert found == (skip and (skip.reason, skip.fields.get("state")))
+    only_ended = made(links.FINISHED, mark, blocks)[0].hurdle("j:x", 0, 10)
+    assert (only_ended is None) == (mark is not None and mark >= 10)
+
+
+def test_of_several_what_needs_a_person_comes_first() -> None:
+    """And none of them is asked for more than it knows."""
+    late, _ = made(links.PROCESSED, 5, [block(0, 5)])
+    dead, _ = made(links.PROCESSED, 10, [block(0, 10, "dead")])
+    fine, _ = made(links.PROCESSED, 10, [block(0, 10)])
+    assert upstream.hurdle((fine, fine), "j:x", 0, 10) is None
+    for several in ((late, dead), (dead, late)):
+        skip = upstream.hurdle((fine, *several), "j:x", 0, 10)
+        assert skip is not None
+        assert skip.reason == "upstream-failed"
