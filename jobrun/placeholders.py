@@ -61,7 +61,7 @@ def fill(argument: str, values: Mapping[str, str]) -> str:
     parts, done = [], 0
     for at, word, escaped in _brace_words(argument):
         width = len(word) + (4 if escaped else 2)
-        if word not in values and not escaped:
+        if not escaped and (word not in NAMES or word not in values):
             continue
         parts += [argument[done:at], f"{{{word}}}" if escaped else values[word]]
         done = at + width

@@ -308,7 +308,7 @@ def test_durations_are_printed_in_the_same_spelling(seconds: float, text: str) -
     assert duration(seconds) == text
 
 
-VALUES = {"start": "S", "end": "E", "key": "j:S", "start_date": "D"}
+VALUES = {"start": "S", "end": "E", "key": "j:S", "start_date": "D", "ledger": "L", "tz": "Z"}
 
 
 @pytest.mark.parametrize(
@@ -327,6 +327,7 @@ VALUES = {"start": "S", "end": "E", "key": "j:S", "start_date": "D"}
         ("{", "{"),
         ("}{start}{", "}S{"),
         ("{other_word}", "{other_word}"),
+        ("{ledger} {tz}", "{ledger} {tz}"),
         ("{{other_word}}", "{{other_word}}"),
         ("{{start_dat}}", "{start_dat}"),
         ("{{ start }}", "{{ start }}"),
