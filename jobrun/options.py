@@ -1,8 +1,8 @@
 """Every option of `run`, declared once, and the one parser that reads them.
 
 The table below is the only place that knows an option: the parser, the check of values, the rule
-which mode an option belongs to, `--help`, the README's table and what is kept of a call for
-`rerun`, `plan` and `show` are all made from it.
+which mode an option belongs to, `--help` and the README's table (manual.py) and what is kept of a
+call for `rerun`, `plan` and `show` are all made from it.
 
 Typer is not used here: a call must reach its command in the time that the stack it replaces
 takes, and a bare `--` must be found before anything else is looked at.
@@ -340,59 +340,3 @@ def distance(one: str, other: str) -> int:
         for j, b in enumerate(other, 1):
             previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
     return row[-1]
-
-
-def short_help() -> str:
-    """`run --help`: one screen of 24 lines, 80 columns; the rest is behind --all."""
-    return """\
-Usage: jobrun run JOB [OPTIONS] -- COMMAND [ARG]...
-One copy at a time, every window once, what was missed is made up.
-WHICH WINDOWS (not when: cron or Task Scheduler decides when)
-  --every N[s|m|h|d|w|mo]   fixed grid: 15m, 1hour, 1day, 1month
-  --cron EXPR               grid between the instants of a 5-field expression
-  --tz ZONE                 zone of days, --cron and {start_date} [UTC]
-  --lag DUR                 a window is ready this long after its end [0]
-  --first --anchor
-WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after
-                    --on-failure --retry-delay --lookback --pause-after
-                    --resume-after --accept-schedule --accept-clock
-WHAT COMES FIRST    --after
-ONE PIECE OF WORK   --key --key-file --window --dry-run
-THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
-                    --output
-LOCK AND EXIT       -w --wait --busy-exit --stuck-after
-WHAT IS PRINTED     -q --quiet, -Q (output too), --remind, -v --verbose,
-                    --log-format --ledger
-COMMAND may use {start} {end} {start_date} {last_date} {key} ...
-Exit: the command's; 0 done or nothing to do; 2 usage; 124 timed out;
-126 not executable; 127 not found; 73-78 jobrun's own.
-More: jobrun run --help --all
-      jobrun help placeholders|exit-codes|skip-reasons|environment|crontab
-"""
-
-
-def long_help() -> str:
-    """`run --help --all`: one line an option, at most 80 columns wide where it can be."""
-    lines = [f"Usage: {USAGE['run']}"]
-    for title, options in GROUPS:
-        lines += ["", title]
-        for option in options:
-            left = "  " + f"{', '.join(option.names)} {option.value}".rstrip()
-            default = f" [{option.default}]" if option.default else ""
-            lines.append(f"{left}\n{'':6}{option.help}{default}")
-    lines += ["", "Durations: 90s 15m 1h30m 2d 1w; a bare number is seconds."]
-    lines += ["Instants: 2026-09-04T10:00Z, with an offset, a date, yesterday, today, a key."]
-    return "\n".join(lines) + "\n"
-
-
-def markdown() -> str:
-    """The README's table of options."""
-    lines = ["| option | meaning | default |", "| --- | --- | --- |"]
-    for title, options in GROUPS:
-        lines.append(f"| *{title.split(' (')[0].lower()}* | | |")
-        for option in options:
-            shown = "/".join(option.names) + (f" {option.value}" if option.value else "")
-            shown = shown.replace("|", "\\|")
-            default = f"`{option.default}`" if option.default else ""
-            lines.append(f"| `{shown}` | {option.help} | {default} |")
-    return "\n".join(lines) + "\n"

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "jobrun"
 GROUPS = (
     ("words", "errors instants value rows streams", ""),
     ("time", "walls expression windows schedule", "words"),
-    ("options", "options links placeholders job lastcall", "words time"),
+    ("options", "options manual links placeholders job lastcall", "words time"),
     (
         "planning",
         "plans backlog upstream consent changes unclosed asked policy breaker",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobrun import job, options, placeholders
+from jobrun import job, manual, options, placeholders
 from jobrun.errors import UsageError
 from jobrun.instants import duration, parse_duration
 from jobrun.job import Job
@@ -353,10 +353,10 @@ def test_text_without_our_names_passes_unchanged(text: str) -> None:
 
 def test_run_help_fits_a_screen_of_24_lines() -> None:
     """Plain text, 80 columns, and every option is named in it or behind --all."""
-    text = options.short_help()
+    text = manual.short_help()
     assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
     for name in options.BY_NAME:
         if name not in ("--from", "--to", "--redo"):
             assert name in text, name
-    assert all(name in options.long_help() for name in options.BY_NAME)
+    assert all(name in manual.long_help() for name in options.BY_NAME)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 import jobrun as package
-from jobrun import errors, options, placeholders, rows
+from jobrun import errors, manual, options, placeholders, rows
 from tests import crontabs
 from tests.conftest import EPHEMERAL, PYTHON, ROOT, Jobrun, clean_environment, instant, until
 
@@ -338,7 +338,7 @@ def first_words(name: str) -> list[str]:
     return [line.split("|")[1].strip().strip("`") for line in lines]
 
 
-MADE: dict[str, Callable[[], str]] = {"options": options.markdown}
+MADE: dict[str, Callable[[], str]] = {"options": manual.markdown}
 
 
 @pytest.mark.parametrize("name", MADE)

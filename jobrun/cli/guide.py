@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import __version__, options, places, tables
+from jobrun import __version__, manual, options, places, tables
 from jobrun.errors import EXIT_USAGE, JobrunError, UsageError
 from jobrun.screens.guide import GUIDE, TOPICS
 
@@ -42,7 +42,7 @@ def verb_help(argv: list[str]) -> int:
     """`run --help [--all]`, and the same for what takes the same options."""
     verb = argv[0]
     if verb == "run":
-        text = options.long_help() if "--all" in argv else options.short_help()
+        text = manual.long_help() if "--all" in argv else manual.short_help()
     else:
         text = f"Usage: {options.USAGE[verb]}\n{_AGAIN[verb]}"
     tables.write(text, sys.stdout)
