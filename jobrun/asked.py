@@ -255,7 +255,7 @@ def plan_skip(
 def _refuse_open(known: Stored, start: int, end: int, now: int) -> None:
     from jobrun import lastcall
 
-    lag = lastcall.read(known.job.spec if known.job else None).seconds("--lag", 0)
+    lag = lastcall.of(known.job).seconds("--lag", 0)
     if end + lag > now:
         rule = f"not closed before {iso_z(end + lag)}; an open window can't be skipped"
         raise UsageError(f"{_span(start, end)}: {rule}", "skip it when it has closed")

@@ -65,7 +65,7 @@ def last_call(path: str, name: str) -> LastCall:
         )
     ledger = open_ledger(path, create=False)
     try:
-        return lastcall.read(known_job(ledger, name).spec)
+        return lastcall.of(known_job(ledger, name))
     finally:
         ledger.close()
 

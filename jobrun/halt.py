@@ -46,7 +46,7 @@ class Halt(NamedTuple):
     @property
     def grace(self) -> float:
         """Seconds that the command has after TERM."""
-        return float(lastcall.read(self.job.spec).seconds("--kill-after", KILL_AFTER))
+        return float(lastcall.of(self.job).seconds("--kill-after", KILL_AFTER))
 
     @property
     def patience(self) -> float:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> bool:
     """Whether the call is idle; then its skip is on record and told.
 
-    Taken only where the schedule is the stored one, nothing is paused, running, failed or held,
-    and watermark <= now < next + lag.
+    Taken only where the schedule is the stored one, nothing is paused, set, running, failed or
+    held, and watermark <= now < next + lag.
     """
     if job.accept_schedule or job.accept_clock or job.dry_run:
         return False
@@ -49,8 +49,8 @@ def _ready_at(row: tuple[object, ...] | None, job: Job, now: int) -> int | None:
     """The first instant at which a call will find work, if this one finds none."""
     if row is None:
         return None
-    schedule, first, watermark, following, paused_at, unfinished = row
-    if schedule != job.schedule or paused_at is not None or unfinished:
+    schedule, first, watermark, following, paused_at, overrides, unfinished = row
+    if schedule != job.schedule or paused_at is not None or overrides is not None or unfinished:
         return None
     if job.first is not None and job.first != first:
         return None

@@ -127,8 +127,12 @@ def make(
     given: dict[str, str],
     command: Sequence[str],
     environ: Mapping[str, str],
+    typed: dict[str, str] | None = None,
 ) -> Job:
-    """Check every value, whatever the mode needs of them, and freeze them."""
+    """Check every value, whatever the mode needs of them, and freeze them.
+
+    `typed`: what the call said, where `given` is that and what is set on record.
+    """
     check_name(name)
     options.check_modes((n for n in given if not (mode == RERUN and n == "--window")), mode)
     values = {option: _value(option, text) for option, text in given.items()}
@@ -146,7 +150,7 @@ def make(
     return Job(
         name=name,
         mode=mode,
-        given=given,
+        given=given if typed is None else typed,
         command=tuple(command),
         schedule=text,
         tz=None if given.get("--tz") in (None, "UTC") else given["--tz"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
 from jobrun.options import BY_NAME
-from jobrun.rows import Caller
+from jobrun.rows import Caller, JobRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
@@ -82,6 +82,16 @@ def _hash(command: tuple[str, ...]) -> str:
     from hashlib import sha256
 
     return sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def of(row: JobRow | None) -> LastCall:
+    """The job's last call as it would be now: with the options that are set on record."""
+    last = read(row.spec if row is not None else None)
+    if row is None or row.overrides is None:
+        return last
+    from jobrun import overrides
+
+    return last._replace(options=overrides.applied(last.options, row.overrides))
 
 
 def read(spec: str | None) -> LastCall:

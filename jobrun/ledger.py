@@ -1,8 +1,8 @@
 """The few calls that a ledger must offer.
 
 Every write is one transaction, is made under the job's lock (but `skip`, `pause`, `resume`,
-`note_event`), and shows the token that the lock's acquisition got: a writer whose token is no
-longer the job's is refused (FENCED).
+`override`, `note_event`), and shows the token that the lock's acquisition got: a writer whose
+token is no longer the job's is refused (FENCED).
 
 Errors: LedgerError (74) unreadable, full, corrupt, newer; Refused (75) busy for longer than the
 busy timeout.
@@ -25,6 +25,7 @@ from jobrun.rows import (
     Pause,
     Result,
     RunRow,
+    Setting,
     SkipRow,
     WindowRow,
 )
@@ -52,6 +53,9 @@ class Ledger(Protocol):
 
     def jobs(self) -> list[JobRow]:
         """All of them, by name."""
+
+    def overrides(self, job: str) -> str | None:
+        """Options that are set on record; read on every way to a command, so this alone."""
 
     def window(self, job: str, key: str) -> WindowRow | None: ...
 
@@ -173,6 +177,9 @@ class Ledger(Protocol):
 
     def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:
         """Record what a person did that changes no other row of the job."""
+
+    def override(self, job: str, setting: Setting) -> bool:
+        """Set options on record; False where they are no longer what was read."""
 
     # -- care -------------------------------------------------------------------------------------
 

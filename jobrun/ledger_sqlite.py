@@ -52,6 +52,7 @@ from jobrun.rows import (
     Opening,
     Pause,
     Result,
+    Setting,
 )
 from jobrun.sqlite_database import PATIENCE, Database, Transaction
 from jobrun.sqlite_file import connect
@@ -192,6 +193,14 @@ class SqliteLedger(SqliteReads):
     def resume(self, job: str, by: str, at: int) -> bool:
         with self._writing():
             return end_pause(self._database, job, by, at)
+
+    def override(self, job: str, setting: Setting) -> bool:
+        sql = "UPDATE jobrun_job SET overrides = ? WHERE name = ? AND overrides IS ?"
+        with self._database.writing():
+            if self._database.change(sql, (setting.text, job, setting.was)) != 1:
+                return False
+            add_event(self._database, job, setting.at, None, setting.kind, setting.detail)
+        return True
 
     def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:
         with self._database.writing():

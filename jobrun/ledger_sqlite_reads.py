@@ -92,6 +92,10 @@ class SqliteReads:
     def jobs(self) -> list[JobRow]:
         return self._select(JobRow, "jobrun_job ORDER BY name")
 
+    def overrides(self, job: str) -> str | None:
+        found = self._database.rows("SELECT overrides FROM jobrun_job WHERE name = ?", (job,))
+        return found[0][0] if found else None
+
     def window(self, job: str, key: str) -> WindowRow | None:
         source = "jobrun_window WHERE job = :job AND key = :key"
         return _one(self._select(WindowRow, source, job=job, key=key))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PLAIN, KEY, WINDOWS, BY_HAND, RERUN, BACKFILL = "pkwhrb"
 ANY = "pkwhrb"
 GRID = "whrb"
+OF_RUN = "pkwh"
 MODE_NAMES = {
     PLAIN: "a plain call (no --every, --cron, --key)",
     KEY: "--key",

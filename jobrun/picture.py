@@ -77,7 +77,7 @@ def take(
         last_runs=_last_runs(ledger, job.name, unfinished),
         pause=job.pause,
         void=sum(row.state == VOID for row in rows),
-        stops=lastcall.read(job.spec).options.get("--on-failure", "stop") == "stop",
+        stops=lastcall.of(job).options.get("--on-failure", "stop") == "stop",
         waits=_waits(ledger, job, found),
     )
 

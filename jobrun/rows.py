@@ -224,6 +224,16 @@ class EventRow(NamedTuple):
     detail: str | None
 
 
+class Setting(NamedTuple):
+    """A change of the options that are set on record, and its event."""
+
+    was: str | None  # JobRow.overrides as read
+    text: str | None
+    kind: str
+    detail: str
+    at: int
+
+
 class Caller(NamedTuple):
     """Who makes the call: kept with each run."""
 

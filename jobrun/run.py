@@ -15,7 +15,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobrun import places, skips
+from jobrun import options, places, skips
 from jobrun.call import Situation
 from jobrun.errors import EXIT_SIGNAL
 from jobrun.instants import iso_z
@@ -42,6 +42,7 @@ def run(job: Job, call: Call) -> int:
         kind = places.filesystem(call.ledger)
         ledger = open_ledger(call.ledger, call.caller, network=kind in places.NETWORK)
         try:
+            job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)
             return _with_lock(job, call, ledger, signals, began)
         finally:
@@ -60,6 +61,18 @@ def refuse_early(job: Job, call: Call) -> None:
         from jobrun import turn
 
         turn.plan_first(job, call.now())
+
+
+def as_set(job: Job, call: Call, overrides: str | None) -> Job:
+    """The call with what is set on record, before anything is decided by it.
+
+    By hand it has that already, and what was typed wins.
+    """
+    if overrides is None or job.mode not in options.OF_RUN:
+        return job
+    from jobrun import setting
+
+    return setting.apply(job, call, overrides)
 
 
 def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:

@@ -85,7 +85,7 @@ class Standing(NamedTuple):
 
 def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
     runs = tuple(ledger.runs(job=job.name, limit=depth))
-    spec = lastcall.read(job.spec)
+    spec = lastcall.of(job)
     unfinished = tuple(ledger.unfinished(job.name))
     keyed = any(run.key is not None and run.start is None for run in runs)
     return Facts(

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "jobrun"
 GROUPS = (
     ("words", "errors instants value rows streams", ""),
     ("time", "walls expression windows schedule", "words"),
-    ("options", "options manual links placeholders job lastcall", "words time"),
+    ("options", "options manual links placeholders job overrides lastcall", "words time"),
     (
         "planning",
         "plans backlog upstream consent changes unclosed asked policy breaker",
@@ -48,13 +48,13 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips episodes key_file command report attempts turn run by_hand halt",
+        "call skips episodes key_file command report attempts turn by_hand setting run halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (
         "screens",
         "checks standing strip picture story screens screens.guide screens.runs screens.skips"
-        " screens.events screens.status screens.history screens.windows screens.show"
+        " screens.events screens.status screens.history screens.windows screens.show screens.origin"
         " screens.explain screens.logs screens.plan screens.doctor",
         "words time options planning places ledger lock output tables",
     ),
@@ -62,7 +62,7 @@ GROUPS = (
         "cli",
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
         " cli.show cli.explain cli.skips cli.events cli.plan cli.doctor cli.skip cli.watermark"
-        " cli.forget cli.pauses cli.pause cli.resume cli.stop cli",
+        " cli.forget cli.pauses cli.pause cli.resume cli.stop cli.set_option cli.unset_option cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),
     ("main", "__main__", "words options places lines process idle call cli"),

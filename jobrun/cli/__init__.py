@@ -22,11 +22,13 @@ from jobrun.cli import (
     pause,
     plan,
     resume,
+    set_option,
     show,
     skip,
     skips,
     status,
     stop,
+    unset_option,
     watermark,
     windows,
 )
@@ -78,6 +80,10 @@ app.command("doctor")(doctor.doctor)
 app.command("skip")(skip.skip)
 app.command("watermark")(watermark.watermark)
 app.command("stop")(stop.stop)
+# An option's name is a word here.
+_WORDS = {"ignore_unknown_options": True}
+app.command("set", context_settings=_WORDS)(set_option.set_option)
+app.command("unset", context_settings=_WORDS)(unset_option.unset_option)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("forget")(forget.forget)

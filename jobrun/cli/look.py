@@ -43,6 +43,9 @@ OneJobArgument = Annotated[
     str | None, typer.Argument(metavar="JOB", autocompletion=job_names)
 ]  # or AllOption
 AllOption = Annotated[bool, typer.Option("--all", help="Every job that is on record.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="For the record.")
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say it, change nothing.")]
 WhatArgument = Annotated[str, typer.Argument(metavar="JOB|KEY|RUN", autocompletion=job_names)]
 SinceOption = Annotated[

@@ -115,7 +115,7 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
     with under_lock(call, name) as (ledger, row):
         if row.pause is None:  # another person has been a moment ago
             return
-        this = as_last_called(ledger, row, lastcall.read(row.spec), call.environ)
+        this = as_last_called(ledger, row, lastcall.of(row), call.environ)
         grid = stored_grid(row)
         known, void = unclosed.leave_out(turn.stored(ledger, name), call.now())
         plan = asked.plan_resume(this, grid, known, call.now(), _who(call))

@@ -22,6 +22,7 @@ from jobrun.ledger_sqlite import open_ledger
 from jobrun.lines import Lines
 from jobrun.plans import Unit
 from jobrun.rows import Claimed, JobRow, RunRow
+from jobrun.run import as_set
 from jobrun.screen import Screen, moment
 from jobrun.screens.plan import Setting, plan_screen, usual_lateness
 
@@ -42,11 +43,12 @@ def plan(
     with look.ledger() as rows:
         row = look.job(rows, job)
         assert rows is not None  # or the job would be unknown
-        last = lastcall.read(row.spec)
+        last = lastcall.of(row)
         this = as_last_called(rows, row, last, look.environ)
         now = look.now if at is None else look.instant(at, row, "--at")
         when = "" if last.at is None else f" {moment(last.at, look.now, seconds=True)}"
         source = f"as last called{when} by {last.caller or 'unknown'}"
+        source += ", with what is set since (show --origin)" if row.overrides else ""
         call = Call(look.environ, lambda: now, Lines(), look.path, this_caller())
         holder = next((r for r in rows.open_runs(job) if look.is_alive(r)), None)
         look.show(_screen(this, call, rows, source, holder))
@@ -73,6 +75,7 @@ def dry_run(job: Job, call: Call) -> int:
         is_there = os.path.exists(call.ledger)
         path = call.ledger if is_there else os.path.join(folder, "empty.db")
         with closing(open_ledger(path, create=not is_there)) as ledger:
+            job = as_set(job, call, ledger.overrides(job.name))
             screen = _screen(job, call, ledger, "as this call says", None)
             tables.show(screen, call.ledger, as_json=job.log_format == "json")
     return 0

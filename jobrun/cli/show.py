@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from jobrun import printed, schedule
+from jobrun import lastcall, printed, schedule
 from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import Target, find
+from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
 from jobrun.screen import Screen
+from jobrun.screens.origin import origin_screen
 from jobrun.screens.show import job_screen, key_screen, run_screen
+from jobrun.setting import mode_of
 from jobrun.standing import stand
 
 EVENTS = 10
@@ -19,6 +24,9 @@ RUNS = 200
 def show(
     ctx: typer.Context,
     what: WhatArgument,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Of a job: each option, and where it comes from.")
+    ] = False,
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -27,8 +35,15 @@ def show(
     with look.ledger() as rows:
         target = find(look, rows, what)
         assert rows is not None  # or nothing would have been found
-        look.show(_screen(look, rows, target))
+        look.show(_origin(look, rows, target) if origin else _screen(look, rows, target))
     return 0
+
+
+def _origin(look: Look, ledger: Ledger, target: Target) -> Screen:
+    job, window, run = target
+    if window is not None or run is not None:
+        raise UsageError("--origin is of a job", f"jobrun show {job.name} --origin")
+    return origin_screen(look.path, job, mode_of(ledger, job), lastcall.read(job.spec), look.now)
 
 
 def _screen(look: Look, ledger: Ledger, target: Target) -> Screen:

@@ -49,7 +49,7 @@ def _screen(
             raise UsageError(f"{row.name} has no windows", f"jobrun history {row.name}")
         return keys_screen(look.path, row.name, keys, look.now, KEYS)
     grid = schedule.parse(row.schedule)
-    ready = look.now - lastcall.read(row.spec).seconds("--lag", 0)
+    ready = look.now - lastcall.of(row).seconds("--lag", 0)
     end = min(ready, look.instant(until, row)) if until is not None else ready
     start = look.instant(since, row) if since is not None else None
     if last is not None:

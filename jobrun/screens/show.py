@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobrun import overrides
 from jobrun.instants import iso
 from jobrun.options import BY_NAME, FLAG, shell_text
 from jobrun.printed import Stream
@@ -76,6 +77,7 @@ def job_screen(
         ),
         ("in folder", _maybe(call.cwd)),
         ("options", _maybe(shell_text(_words(call.options)))),
+        ("set on record", _set_on_record(job)),
         ("command", _maybe(command if call.command else None)),
         ("first window", _maybe(job.first)),
         ("token", Cell(str(job.token))),
@@ -95,6 +97,13 @@ def _words(options: dict[str, str]) -> list[str]:
         flag = name in BY_NAME and BY_NAME[name].kind == FLAG
         words += [name] if flag else [name, text]
     return words
+
+
+def _set_on_record(job: JobRow) -> Cell | None:
+    """Which of the options they are; --origin says by whom, and why."""
+    found = overrides.values(job.overrides).items()
+    shown = ", ".join(overrides.shown(name, value) for name, value in found)
+    return Cell(f"{shown}    (--origin)", style=STILL) if shown else None
 
 
 def _pause(job: JobRow, now: int) -> Cell | None:
