@@ -99,6 +99,8 @@ def test_help_knows_every_command(jobrun: Jobrun) -> None:
         "doctor",
         "skip",
         "stop",
+        "set",
+        "unset",
         "watermark",
         "forget",
     ):

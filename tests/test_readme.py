@@ -352,7 +352,7 @@ def test_every_option_that_is_mentioned_exists() -> None:
     prose = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose))
     of_screens = {"--check", "--at", "--json", "--set", "--reason", "--all", "--clear", "--help"}
-    of_screens |= {"--for", "--until", "--kill"}
+    of_screens |= {"--for", "--until", "--kill", "--origin"}
     assert mentioned - of_screens <= set(options.BY_NAME)
 
 

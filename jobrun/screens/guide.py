@@ -9,7 +9,8 @@ jobrun: put it before a command: one copy at a time, every window once.
 
 look   status  history  windows  logs  show  plan  doctor
        explain  skips  events
-act    rerun  backfill  skip  pause  resume  stop  watermark  forget
+act    rerun  backfill  skip  pause  resume  stop  set  unset
+       watermark  forget
 more   jobrun COMMAND --help    jobrun help TOPIC: placeholders, exit-codes,
        skip-reasons, environment, crontab
 """
