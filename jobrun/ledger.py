@@ -30,6 +30,8 @@ from jobrun.rows import (
     WindowRow,
 )
 
+ABOUT = 1000  # rows of one kind about one key
+
 # From a watermark to the next boundary of the job's grid; None for a job without windows.
 NextBoundary = Callable[[int], int]
 
@@ -108,11 +110,11 @@ class Ledger(Protocol):
     def skips_about(self, job: str, key: str, since: int, until: int) -> list[SkipRow]:
         """Those of a key, and those of the job as a whole that meet [since, until]; oldest first.
 
-        Not `no-closed-window`, which is about none. At most 1000 of each.
+        Not `no-closed-window`, which is about none. At most ABOUT of the key and of the job.
         """
 
     def events_about(self, job: str, key: str, since: int, until: int) -> list[EventRow]:
-        """Those of a key, and those of the job as a whole in [since, until]; oldest first."""
+        """Those of a key, and those of the job in [since, until]; ABOUT of each, oldest first."""
 
     def usual(self, job: str) -> float | None:
         """The median duration, in seconds, of the last successful runs; None before the first."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobrun.instants import iso
+from jobrun.ledger import ABOUT
 from jobrun.ledger_sqlite_values import Row, columns, damaged, rows_of
 from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, WindowRow
 from jobrun.sqlite_database import Database, is_shared
 
 PAGE = 500
-ABOUT = 1000  # rows about one key
 _LATEST_RUNS = 200  # of which the usual duration is taken
 
 # Neither windows nor gaps overlap (void ones apart), so the latest one that starts by :since is the

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobrun import schedule, windows
-from jobrun.ledger import Ledger
+from jobrun.ledger import ABOUT, Ledger
 from jobrun.rows import (
     BY_HAND,
     FAILED,
@@ -86,6 +86,7 @@ class Story(NamedTuple):
     events: tuple[EventRow, ...]
     queue: Queue | None
     behind: WindowRow | None  # the unfinished window that this one waits for
+    cut: bool  # there may be more skips or events than were read
 
 
 def of_row(row: WindowRow) -> Subject:
@@ -120,16 +121,18 @@ def tell(
     since = min([run.started for run in runs] + ([closed.at] if closed else []), default=now)
     until = _settled_at(subject, runs, now)
     events = ledger.events_about(job.name, subject.key, since, until)
+    skips = ledger.skips_about(job.name, subject.key, since, until)
     behind = _behind(subject, standing)
     return Story(
         subject=subject._replace(state=_state(subject, runs, now)),
         runs=tuple(runs),
         closed=closed,
         held_up=_held_up(ledger, closed, runs, standing, now),
-        skips=tuple(ledger.skips_about(job.name, subject.key, since, until)),
+        skips=tuple(skips),
         events=tuple(e for e in events if e.key is not None or e.kind not in _OF_OTHERS),
         queue=_queue(ledger, subject, standing, now - lag) if behind is None else None,
         behind=behind,
+        cut=max(len(skips), len(events)) >= ABOUT,
     )
 
 

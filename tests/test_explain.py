@@ -237,6 +237,18 @@ def test_many_skips_of_one_reason_are_one_row(jobrun: Jobrun) -> None:
     ]
 
 
+def test_a_story_that_is_too_long_says_so(jobrun: Jobrun) -> None:
+    """What is read is bounded, and where the rest is to be found is said."""
+    call(jobrun, "11:01:00", "true")
+    jobrun.change(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION SELECT i + 1 FROM n WHERE i < 1001)"
+        " INSERT INTO jobrun_event (at, job, key, kind, detail)"
+        f" SELECT '{DAY}11:02:00+00:00', 'sales', '{KEY}', 'seen', i FROM n"
+    )
+    screen = explain(jobrun, KEY)
+    assert (len(rows(screen)), "the oldest 1000 are shown" in screen) == (1002, True)
+
+
 def test_skips_lists_what_did_not_run(jobrun: Jobrun) -> None:
     """Newest first, repeats folded; all jobs with their names, or one."""
     call(jobrun, "11:01:00", *FAIL)
@@ -268,3 +280,35 @@ def test_events_lists_what_changed(jobrun: Jobrun) -> None:
     assert cut[1].split()[:4] == ["EVENT", "(UTC)", "JOB", "KIND"]
     assert cut[-1] == "older events are left out: --limit 10"
     assert len(json.loads(jobrun("events", "--json").stdout)["events"]) == 2
+
+
+def test_the_story_of_a_window_that_waited_for_another_job_and_for_a_person(
+    jobrun: Jobrun,
+) -> None:
+    """Upstream late, then paused, resumed, done: each by what its own part has written."""
+
+    def called(at: str, name: str, *after: str) -> None:
+        jobrun("run", name, "--every", "1h", *after, "--", "true", now=f"{DAY}{at}Z", input=b"")
+
+    after = ("--after", "up")
+    called("11:01", "up")
+    called("11:02", "sales", *after)
+    for at in ("12:01", "12:03"):
+        called(at, "sales", *after)
+    jobrun("pause", "sales", "--reason", "source down", now=f"{DAY}12:05Z")
+    called("12:06", "sales", *after)
+    waiting = explain(jobrun, f"{DAY}11:00Z")
+    assert "next           the job is paused " in waiting
+    assert "do             jobrun resume sales\n" in waiting
+    called("12:10", "up")
+    jobrun("resume", "sales", now=f"{DAY}12:15Z")
+    called("12:20", "sales", *after)
+    told = rows(explain(jobrun, f"{DAY}11:00Z", "12:30:00"))
+    assert [(at[:5], what, how.partition(":")[0].partition(" ")[0]) for at, what, how in told] == [
+        ("12:00", "closed", "2026-09-04T11"),
+        ("12:01", "skipped", "upstream-pending"),
+        ("12:05", "paused", "by"),
+        ("12:06", "skipped", "paused"),
+        ("12:15", "resumed", "by"),
+        ("12:20", "run 4, try 1", "ok"),
+    ]

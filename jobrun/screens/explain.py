@@ -36,12 +36,14 @@ from jobrun.screen import (
     boundary_cell,
     head,
     instant_cell,
+    line,
     plural,
     span_cell,
 )
 from jobrun.screens.events import event_data
 from jobrun.screens.runs import Folded, fold, outcome, outcome_cell, run_data, took
 from jobrun.screens.skips import skip_data
+from jobrun.screens.status import pause_text
 from jobrun.standing import Standing
 from jobrun.story import OPEN, Closed, HeldUp, Story
 from jobrun.strip import OUTSIDE, PENDING
@@ -75,6 +77,9 @@ def explain_screen(
     if entries:
         rows = tuple(_row(entry, now) for entry in entries)
         parts.append(Table(("AT (UTC)", "WHAT", "HOW", "BY"), rows))
+    if story.cut:
+        more = "there may be more, the oldest 1000 are shown: jobrun skips, events --limit N"
+        parts.append(line(more, DIM))
     parts += [_field(*field) for field in _tail(story, standing, last_words, now)]
     return Screen(tuple(parts), _data(story, last_words, now))
 
@@ -211,7 +216,7 @@ def _tail(
     upcoming = _next(story, standing, now)
     if upcoming is not None:
         yield "next", upcoming
-    for number, text in enumerate(_do(story, standing)):
+    for number, text in enumerate(_do(story, standing, now)):
         yield "" if number else "do", Cell(text, style=DIM)
 
 
@@ -219,8 +224,8 @@ def _next(story: Story, standing: Standing, now: int) -> Cell | None:
     state, job, end = story.subject.state, standing.facts.job, story.subject.end
     if state not in (FAILED, PENDING, LOST, VOID, OPEN) or end is None:
         return None
-    if job.is_paused(now):
-        return Cell("the job is paused" + _after(": ", job.paused_reason), style=STILL)
+    if job.pause is not None and job.is_paused(now):
+        return Cell(f"the job is paused {pause_text(job.pause, now)}", style=STILL)
     row = story.subject.row
     ready = end + standing.facts.spec.seconds("--lag", 0)
     later = max(ready, row.next_attempt_at or 0) if row is not None else ready
@@ -232,7 +237,7 @@ def _next(story: Story, standing: Standing, now: int) -> Cell | None:
     return Cell(f"{text}, not before {when.text}", f"{text}, not before {when.full}")
 
 
-def _do(story: Story, standing: Standing) -> Iterator[str]:
+def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     """What a person may type now."""
     name, key = standing.facts.job.name, story.subject.key
     state, is_window = story.subject.state, story.subject.start is not None
@@ -242,6 +247,8 @@ def _do(story: Story, standing: Standing) -> Iterator[str]:
         yield f"jobrun rerun {name} {key}"
     if state == OUTSIDE:
         yield f"jobrun backfill {name} --from {iso_z(story.subject.start or 0)} --to T"
+    if state in (FAILED, PENDING) and standing.facts.job.is_paused(now):
+        yield f"jobrun resume {name}"
     if state == PENDING:
         yield f"jobrun plan {name}"
     if story.behind is not None:
