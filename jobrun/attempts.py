@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobrun import command, placeholders, places, policy, process, rows
+from jobrun.ended import AT_INPUT, NOT_STARTED, Ended
 from jobrun.errors import (
     EXIT_NOT_RECORDED,
     DamagedLedger,
@@ -26,12 +27,13 @@ from jobrun.output import Output
 from jobrun.report import Report
 from jobrun.rows import Breaker, Claim, Claimed, Finished, JobRow, Opening, Result
 from jobrun.value import NamedTuple
+from jobrun.values_file import ValuesFile
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.job import Job
     from jobrun.plans import Unit
-    from jobrun.process import Child, Ended
+    from jobrun.process import Child
     from jobrun.progress import Progress
     from jobrun.schedule import Grid
 
@@ -147,7 +149,7 @@ class Attempts:
             progress.hide()
         signals = self.situation.signals
         run.report.ended(ended, verdict, finished, run.output, signals, told or trouble is not None)
-        run.tidy()
+        run.tidy(verdict, finished)
         for error in (trouble, refusal):
             if error is not None:
                 self.situation.call.lines.error(error)
@@ -186,8 +188,7 @@ class Attempts:
             return False
         if verdict.outcome == rows.SUCCEEDED:
             return True
-        # A command that can't be started fails for each window alike.
-        return job.on_failure == "continue" and verdict.outcome != rows.NOT_STARTED
+        return job.on_failure == "continue" and not verdict.is_for_all
 
     def _claim(self, unit: Unit, child: Child) -> Claim:
         return Claim(
@@ -289,14 +290,33 @@ class Run:
             job, self.unit, self.claimed, self.token, attempts.zone, call.ledger
         )
         self.values = values
-        self.environment = command.environment(call.environ, values)
+        self.left = self._values_file()
+        if self.left is not None and self.left.path is not None:
+            values["values_file"] = self.left.path
+        self.environment = {
+            **command.environment(call.environ, values),
+            # The bytes that were left, whatever this process's locale makes of them.
+            **{name: os.fsdecode(value.encode()) for name, value in self.unit.inputs},
+        }
         self.report = Report(job, call, self.unit, self.claimed, values, self.environment)
         base = places.run_output(call.ledger, job.name, self.claimed.run_id, self.claimed.started)
-        self.output = Output(
-            job.output == "live", base, lambda path: places.make_folder(path, situation.owner)
-        )
+        self.output = Output(job.output == "live", base, self._make_folder)
+
+    def _values_file(self) -> ValuesFile | None:
+        """Where the command of a window leaves values for other jobs."""
+        if self.unit.start is None:
+            return None
+        path = places.values_file(self.situation.call.ledger, self.claimed.run_id)
+        return ValuesFile(path, self._make_folder)
+
+    def _make_folder(self, path: str) -> None:
+        places.make_folder(path, self.situation.owner)
 
     def perform(self, child: Child) -> Ended:
+        if self.unit.refusal is not None:
+            child.cancel()
+            self.output.close()
+            return Ended(NOT_STARTED, error=(0, AT_INPUT), detail=self.unit.refusal[0])
         job, signals = self.situation.job, self.situation.signals
         argv = [placeholders.fill(argument, self.values) for argument in job.command]
         marker = {n: self.environment[n] for n in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
@@ -336,6 +356,7 @@ class Run:
             next_attempt_at=self._next_attempt_at(verdict),
             told=told,
             told_at=told_at,
+            values=self.left.take() if self.left is not None else (),
         )
 
     def _next_attempt_at(self, verdict: command.Verdict) -> int | None:
@@ -347,8 +368,11 @@ class Run:
         delay = policy.retry_delay(job.retry_delay, self.claimed.attempt, length)
         return self.claimed.started + delay
 
-    def tidy(self) -> None:
+    def tidy(self, verdict: command.Verdict, finished: Finished | None) -> None:
         """Old kept output goes, a little of it each time that there is new."""
+        processed = verdict.outcome == rows.SUCCEEDED or (finished and finished.marked)
+        if processed and self.left is not None and self.left.problem is not None:
+            self.report.values_lost(self.left.problem)
         if not self.output.bytes:
             return
         from jobrun.retention import retain

@@ -12,8 +12,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jobrun import places, rows
-from jobrun.ended import AT_CWD, AT_EXEC, AT_GUARDIAN, INTERRUPTED, NOT_STARTED, TIMED_OUT
-from jobrun.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_SIGNAL, EXIT_TIMED_OUT
+from jobrun.ended import AT_CWD, AT_EXEC, AT_GUARDIAN, AT_INPUT, INTERRUPTED, NOT_STARTED, TIMED_OUT
+from jobrun.errors import (
+    EXIT_CONFIG,
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    EXIT_SIGNAL,
+    EXIT_TIMED_OUT,
+)
 from jobrun.instants import iso, iso_z
 from jobrun.rows import Claimed
 from jobrun.value import NamedTuple
@@ -29,7 +35,7 @@ _VARIABLES = (
     ("JOBRUN_WINDOW_START", "start"), ("JOBRUN_WINDOW_END", "end"), ("JOBRUN_WINDOWS", "windows"),
     ("JOBRUN_START_DATE", "start_date"), ("JOBRUN_LAST_DATE", "last_date"), ("JOBRUN_TZ", "tz"),
     ("JOBRUN_PARTIAL", "partial"), ("JOBRUN_ATTEMPT", "attempt"), ("JOBRUN_RUN_ID", "run_id"),
-    ("JOBRUN_TOKEN", "token"), ("JOBRUN_LEDGER", "ledger"),
+    ("JOBRUN_TOKEN", "token"), ("JOBRUN_LEDGER", "ledger"), ("JOBRUN_VALUES", "values_file"),
 )  # fmt: skip
 
 
@@ -103,6 +109,11 @@ class Verdict(NamedTuple):
     signal: int | None
     answer: int  # jobrun's exit code for it
 
+    @property
+    def is_for_all(self) -> bool:
+        """A program that can't be started fails for each window alike; an input is one window's."""
+        return self.outcome == rows.NOT_STARTED and self.answer != EXIT_CONFIG
+
 
 def judge(ended: Ended, job: Job) -> Verdict:
     """What the end of a command means: outcome and exit code of the contract."""
@@ -123,8 +134,10 @@ def judge(ended: Ended, job: Job) -> Verdict:
 
 
 def not_started_code(ended: Ended) -> int:
-    """127 for a program or a folder that is not there, 126 for whatever else stood in the way."""
+    """127 for a program or a folder that is not there, 78 for an input, 126 for whatever else."""
     number, stage = ended.error or (0, AT_EXEC)
+    if stage == AT_INPUT:
+        return EXIT_CONFIG
     missing = stage != AT_GUARDIAN and number in (errno.ENOENT, errno.ENOTDIR)
     return EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
 

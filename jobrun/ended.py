@@ -12,6 +12,7 @@ NOT_STARTED = "not-started"  # `error` says why
 # Where a start failed, the second half of `Ended.error`.
 AT_CWD = "cwd"  # no such directory, or not ours to enter
 AT_EXEC = "exec"  # the program: not found, not executable, no interpreter, too long a line
+AT_INPUT = "input"  # a value that it was to get is missing
 AT_GUARDIAN = "guardian"  # its guardian was killed first, or had no descriptors left for it
 
 UNKNOWN_PID = 0  # somebody holds the pipe, but not where we can see it

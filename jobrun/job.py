@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from jobrun.links import Input
+
 MAX_NAME = 100
 MAX_KEY = 200
 
@@ -24,12 +26,12 @@ class Job:
     """
 
     __slots__ = (
-        "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "cwd",
-        "dry_run", "first", "given", "key", "key_file", "kill_after", "lag", "ledger", "log_format",
-        "lookback", "max_age", "max_windows", "mode", "name", "ok_exit", "on_failure", "output",
-        "pause_after", "quiet", "redo", "remind", "resume_after", "retry_delay", "schedule",
-        "since", "stdin", "stop_after", "stuck_after", "timeout", "tz", "until", "verbose", "wait",
-        "window",
+        "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "condition",
+        "cwd", "dry_run", "first", "given", "inputs", "key", "key_file", "kill_after", "lag",
+        "ledger", "log_format", "lookback", "max_age", "max_windows", "mode", "name", "ok_exit",
+        "on_failure", "output", "pause_after", "quiet", "redo", "remind", "resume_after",
+        "retry_delay", "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz",
+        "until", "verbose", "wait", "window",
     )  # fmt: skip
 
     accept_clock: bool
@@ -38,10 +40,12 @@ class Job:
     busy_exit: int
     catch_up: str
     command: tuple[str, ...]
+    condition: str | None
     cwd: str | None
     dry_run: bool
     first: str | None
     given: dict[str, str]
+    inputs: tuple[Input, ...]
     key: str | None
     key_file: str | None
     kill_after: int
@@ -147,6 +151,7 @@ def make(
     if "--resume-after" in given and "--pause-after" not in given:
         raise UsageError("--resume-after needs --pause-after", "--pause-after 3")
     text = _schedule(given)
+    after = _after(given)
     return Job(
         name=name,
         mode=mode,
@@ -161,7 +166,9 @@ def make(
         accept_clock=bool(values["--accept-clock"]),
         dry_run=bool(values["--dry-run"]),
         verbose=bool(values["--verbose"]),
-        after=_after(given),
+        after=after,
+        inputs=_inputs(given, after),
+        condition=given.get("--if"),
         first=given.get("--first"),
         since=given.get("--from"),
         until=given.get("--to"),
@@ -249,6 +256,22 @@ def _schedule(given: Mapping[str, str]) -> str | None:
     if every is not None and cron is not None:
         raise UsageError(f'--every "{every}" and --cron "{cron}": one of them makes the grid')
     return schedule.canonical(every, cron, given.get("--anchor"), given.get("--tz"))
+
+
+def _inputs(given: Mapping[str, str], after: tuple[tuple[str, str], ...]) -> tuple[Input, ...]:
+    """Those of --input, and --if may speak of no others."""
+    found: tuple[Input, ...] = ()
+    if "--input" in given:
+        from jobrun import links
+
+        found = links.inputs(given["--input"], [name for name, _ in after])
+    if "--if" in given:
+        if not found:
+            raise UsageError("--if needs --input", "--after UP --input ROWS=UP.rows")
+        from jobrun import condition
+
+        condition.check(given["--if"], [each.name for each in found])
+    return found
 
 
 def _after(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -137,7 +137,7 @@ class Keeper:
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
             self._make_folder(os.path.dirname(self._path))
-            self._fd = _create(self._path)
+            self._fd = create(self._path)
         if self._skipped or self._size + len(data) > self._tail_at + 2 * TAIL:
             self._shorten(data)
         else:
@@ -170,7 +170,8 @@ class Keeper:
         return os.read(self._fd, size)
 
 
-def _create(path: str) -> int:
+def create(path: str) -> int:
+    """A new, empty file, 0600, whose owner is the folder's. Raises OSError."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | _CAREFULLY
     fd = os.open(path, flags, 0o600)
     if sys.platform != "win32" and os.geteuid() == 0:
@@ -185,7 +186,7 @@ def _replace(path: str, data: bytes) -> None:
     """At any moment there is the old file or the new one."""
     draft = f"{path}.new"
     try:
-        fd = _create(draft)
+        fd = create(draft)
         try:
             write_all(fd, data)
         finally:

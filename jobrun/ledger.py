@@ -99,6 +99,9 @@ class Ledger(Protocol):
 
     def gaps(self, job: str, since: int, until: int) -> list[Gap]: ...
 
+    def values(self, job: str, key: str) -> dict[str, str]:
+        """What the newest run that processed the window has left for other jobs, by name."""
+
     def skips(self, job: str | None = None, limit: int = 20) -> list[SkipRow]:
         """Newest first, by the last time each was repeated."""
 

@@ -34,6 +34,7 @@ from jobrun.ledger_sqlite_windows import (
     claim_window,
     end_window,
     give_up_window,
+    keep_values,
     lose_window,
     put_watermark,
     skip_window,
@@ -41,9 +42,11 @@ from jobrun.ledger_sqlite_windows import (
     void_window,
 )
 from jobrun.rows import (
+    BY_HAND,
     FENCED,
     LOST,
     MARKED,
+    SUCCEEDED,
     Caller,
     Claim,
     Claimed,
@@ -53,6 +56,7 @@ from jobrun.rows import (
     Pause,
     Result,
     Setting,
+    Skipped,
 )
 from jobrun.sqlite_database import PATIENCE, Database, Transaction
 from jobrun.sqlite_file import connect
@@ -132,6 +136,8 @@ class SqliteLedger(SqliteReads):
             end_window(self._database, result)
             state, marked = self._window_state(result)
             tripped, resumed = weigh_end(self._database, result, was, marked)
+            if result.outcome == SUCCEEDED or marked:
+                keep_values(self._database, result)
             watermark = advance(self._database, result.job, next_boundary)
             paused = self._is_halted(result.job, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
@@ -144,8 +150,9 @@ class SqliteLedger(SqliteReads):
         next_boundary: NextBoundary | None,
     ) -> Opened | None:
         def write(token: int) -> None:
-            for row in rows:
-                skip_window(self._database, opening.job, token, row, opening.now)
+            for key, start, end in rows:
+                skipped = Skipped(key, start, end, BY_HAND)
+                skip_window(self._database, opening.job, token, skipped, opening.now)
 
         return self._under_token(opening, next_boundary, write)
 
@@ -253,7 +260,7 @@ class SqliteLedger(SqliteReads):
             if token is None:
                 transaction.roll_back()
                 return None
-            self._write_opening(opening)
+            self._write_opening(opening, token)
             if self._is_halted(opening.job, claim, opening.now):
                 transaction.roll_back()
                 return None
@@ -261,7 +268,7 @@ class SqliteLedger(SqliteReads):
             watermark = advance(self._database, opening.job, next_boundary)
         return Opened(token, watermark, claimed)
 
-    def _write_opening(self, opening: Opening) -> None:
+    def _write_opening(self, opening: Opening, token: int) -> None:
         for run_id in opening.lost:
             self._lose(opening, run_id)
         for key in opening.void:
@@ -270,6 +277,8 @@ class SqliteLedger(SqliteReads):
             add_gap(self._database, opening.job, gap._replace(at=gap.at or opening.now))
         for given_up, reason in opening.ended:
             give_up_window(self._database, opening.job, given_up, reason, opening.now)
+        for skipped in opening.skipped:
+            skip_window(self._database, opening.job, token, skipped, opening.now)
         for about, kind, detail in opening.events:
             self._add_event(opening, about, kind, detail)
         if opening.resumed_by is not None:

@@ -174,6 +174,10 @@ class SqliteReads:
         sql = _GAPS.format(columns=columns(Gap))
         return self._query(Gap, sql, job=job, since=iso(since), until=iso(until))
 
+    def values(self, job: str, key: str) -> dict[str, str]:
+        left = "SELECT name, value FROM jobrun_value WHERE job = ? AND key = ? ORDER BY name"
+        return dict(self._database.rows(left, (job, key)))
+
     def skips(self, job: str | None = None, limit: int = 20) -> list[SkipRow]:
         where = "true" if job is None else "job = :job"
         source = f"jobrun_skip WHERE {where} ORDER BY last_at DESC, id DESC LIMIT :limit"

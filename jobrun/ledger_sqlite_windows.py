@@ -12,7 +12,6 @@ from jobrun.gaps import carve
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
 from jobrun.rows import (
-    BY_HAND,
     FAILED,
     FAILURES,
     PROCESSED,
@@ -21,6 +20,7 @@ from jobrun.rows import (
     Claim,
     Gap,
     Result,
+    Skipped,
 )
 from jobrun.sqlite_database import Database
 
@@ -63,7 +63,7 @@ UPDATE jobrun_window
 _SKIP_WINDOW = """
 INSERT INTO jobrun_window (job, key, start, "end", state, attempts, failures, windows, partial,
                            token, reason, changed_at)
-VALUES (:job, :key, :start, :end, 'skipped', 0, 0, 1, 0, :token, :reason, :now)
+VALUES (:job, :key, :start, :end, 'skipped', 0, 0, :windows, :partial, :token, :reason, :now)
     ON CONFLICT (job, key) DO UPDATE
    SET state = 'skipped', "end" = CASE state WHEN 'void' THEN excluded."end" ELSE "end" END,
        windows = CASE state WHEN 'void' THEN excluded.windows ELSE windows END,
@@ -162,13 +162,21 @@ def give_up_window(database: Database, job: str, key: str, reason: str, now: int
     )
 
 
-def skip_window(
-    database: Database, job: str, token: int, row: tuple[str, int, int], now: int
-) -> None:
-    key, start, end = row
-    _open_gaps(database, job, start, end, 1)
-    values = {"job": job, "key": key, "start": iso(start), "end": iso(end), "token": token}
-    database.change(_SKIP_WINDOW, {**values, "reason": BY_HAND, "now": iso(now)})
+def skip_window(database: Database, job: str, token: int, skipped: Skipped, now: int) -> None:
+    """Finished without a run; a window that is processed stays so."""
+    start, end = skipped.start, skipped.end
+    _open_gaps(database, job, start, end, skipped.windows)
+    values = {**skipped._asdict(), "job": job, "start": iso(start), "end": iso(end)}
+    database.change(_SKIP_WINDOW, {**values, "token": token, "now": iso(now)})
+
+
+def keep_values(database: Database, result: Result) -> None:
+    """What a command that processed its window has left, in place of what an earlier one did."""
+    window = (result.job, result.key)
+    database.change("DELETE FROM jobrun_value WHERE job = ? AND key = ?", window)
+    for name, value in result.values:
+        put = "INSERT INTO jobrun_value (job, key, name, value) VALUES (?, ?, ?, ?)"
+        database.insert(put, (*window, name, value))
 
 
 def add_gap(database: Database, job: str, gap: Gap) -> None:

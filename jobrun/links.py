@@ -1,8 +1,13 @@
-"""What `--after` says: which other jobs the windows of a job wait for."""
+"""What `--after` and `--input` say: whom a window waits for, and what it gets from there."""
 
 from __future__ import annotations
 
 from jobrun.errors import UsageError
+from jobrun.value import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 PROCESSED = "processed"
 FINISHED = "finished"
@@ -21,3 +26,33 @@ def after(text: str) -> tuple[tuple[str, str], ...]:
         if found.setdefault(name, wants or PROCESSED) != (wants or PROCESSED):
             raise UsageError(f'--after "{text}": "{name}" twice, and not the same of it')
     return tuple(found.items())
+
+
+class Input(NamedTuple):
+    """The environment variable `name` is the value `key` of the job `up`."""
+
+    name: str
+    up: str
+    key: str
+
+
+def inputs(text: str, ups: Collection[str]) -> tuple[Input, ...]:
+    """`NAME=UP.KEY,...`, each UP one of --after. Raises UsageError."""
+    found: dict[str, Input] = {}
+    for part in text.split(","):
+        name, _, source = part.partition("=")
+        up, _, key = source.rpartition(".")
+        if not (_is_name(name) and up and _is_name(key)):
+            raise UsageError(f'--input "{part}": NAME=JOB.KEY, names of letters, digits and _',
+                             "--input ROWS=extract.rows")  # fmt: skip
+        if name.startswith("JOBRUN_"):
+            raise UsageError(f'--input "{part}": names that begin with JOBRUN_ are jobrun\'s own')
+        if up not in ups:
+            raise UsageError(f'--input "{part}" needs --after {up}', f"--after {up} --input {part}")
+        if found.setdefault(name, Input(name, up, key)) != Input(name, up, key):
+            raise UsageError(f'--input "{text}": "{name}" twice')
+    return tuple(found.values())
+
+
+def _is_name(text: str) -> bool:
+    return text.isascii() and text.isidentifier()

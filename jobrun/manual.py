@@ -19,7 +19,7 @@ WHICH WINDOWS (not when: cron or Task Scheduler decides when)
 WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after
                     --on-failure --retry-delay --lookback --pause-after
                     --resume-after --accept-schedule --accept-clock
-WHAT COMES FIRST    --after
+WHAT COMES FIRST    --after --input --if
 ONE PIECE OF WORK   --key --key-file --window --dry-run
 THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
                     --output

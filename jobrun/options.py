@@ -120,6 +120,10 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
         (
             _O("--after", "JOB[:processed|finished]", LIST, "", GRID,
                "a window waits until that job has done the same time; repeatable"),
+            _O("--input", "NAME=JOB.KEY", LIST, "", GRID,
+               "a value that its window left, as variable NAME; repeatable"),
+            _O("--if", "EXPR", TEXT, "", GRID,
+               "on inputs, all text: 'int(ROWS) > 0'; not true: the window is skipped"),
         ),
     ),
     (

@@ -7,10 +7,10 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobrun import lastcall, upstream, windows
-from jobrun.errors import JobrunError
+from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
 from jobrun.plans import Skip
-from jobrun.rows import RUNNING, VOID, JobRow, Pause, RunRow, WindowRow
+from jobrun.rows import RUNNING, VOID, JobRow, Pause, RunRow, Source, WindowRow
 from jobrun.standing import Alive, to_do
 from jobrun.strip import OUTSIDE, PENDING, Slot, back, slots
 
@@ -83,13 +83,14 @@ def take(
 
 
 def _waits(ledger: Ledger, job: JobRow, found: Sequence[Slot]) -> Skip | None:
-    """By the last call's --after; a job that is gone by now is nothing to wait for."""
+    """By the last call's --after."""
     first = next((slot for slot in found if slot.state == PENDING), None)
     if first is None:
         return None
+    source = Source(ledger.job, ledger.blocks, ledger.values)
     try:
-        upstreams = upstream.of_last_call(job, ledger.job, ledger.blocks)
-    except JobrunError:
+        upstreams = upstream.of_last_call(job, source)
+    except UsageError:  # of a newer program
         return None
     return upstream.hurdle(upstreams, windows.key(job.name, first.start), first.start, first.end)
 

@@ -150,6 +150,11 @@ def run_output(ledger: str, job: str, run_id: int, started: int) -> str:
     return os.path.join(job_output(ledger, job), iso(started)[:7], str(run_id))
 
 
+def values_file(ledger: str, run_id: int) -> str:
+    """$JOBRUN_VALUES of a run."""
+    return os.path.join(f"{ledger}.d", "values", str(run_id))
+
+
 def slug(name: str) -> str:
     """A short file name of its own for each job name, on any filesystem.
 

@@ -86,9 +86,18 @@ class Report:
         note = self._note("not-recorded-yet", key=self.unit.key, cause=error.message)
         self.call.lines.event("WARNING", note)
 
+    def values_lost(self, problem: str) -> None:
+        """The window is processed, and other jobs get nothing of it."""
+        note = self._note("values-lost", key=self.unit.key, cause=problem)
+        self.call.lines.event("WARNING", note)
+
     def _explain(self, ended: Ended, verdict: Verdict, word: str, output: Output) -> None:
         lines = self.call.lines
-        if verdict.outcome == rows.NOT_STARTED:
+        if self.unit.refusal is not None:
+            lines.say("error", self.unit.refusal[0])
+            if self.unit.refusal[1]:
+                lines.say("hint", self.unit.refusal[1])
+        elif verdict.outcome == rows.NOT_STARTED:
             path = command.search_path(self.environment)
             name = placeholders.fill(self.job.command[0], self.values)
             error, hint = command.why_not_started(ended, self.job, path, name)

@@ -5,7 +5,7 @@ Instants are whole seconds since 1970-01-01T00:00Z. A window is half-open, [star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from jobrun.instants import HOUR
 from jobrun.value import NamedTuple
@@ -64,6 +64,7 @@ PAUSED = "paused"
 CLOCK_BEHIND = "clock-behind-watermark"
 UPSTREAM_PENDING = "upstream-pending"
 UPSTREAM_FAILED = "upstream-failed"
+CONDITION_FALSE = "condition-false"
 # Nothing was run because it could not be now: these give `--busy-exit`.
 BUSY = (
     LOCK_HELD, ORPHAN_ALIVE, PAUSED, CLOCK_BEHIND, RETRY_LATER, WINDOW_HELD, UPSTREAM_PENDING,
@@ -264,6 +265,17 @@ class Claimed(NamedTuple):
     started: int
 
 
+class Skipped(NamedTuple):
+    """A window that is finished without a run."""
+
+    key: str
+    start: int
+    end: int
+    reason: str
+    partial: bool = False
+    windows: int = 1
+
+
 class Opening(NamedTuple):
     """What the first writing transaction of a call does before it claims anything."""
 
@@ -276,6 +288,7 @@ class Opening(NamedTuple):
     watermark: int | None = None  # to be set where there is none (first run)
     gaps: tuple[Gap, ...] = ()
     ended: tuple[tuple[str, str], ...] = ()  # (key, reason): failed rows that are given up
+    skipped: tuple[Skipped, ...] = ()
     lost: tuple[int, ...] = ()  # runs whose processes are gone
     void: tuple[str, ...] = ()  # keys of unfinished rows that have not closed (unclosed.py)
     events: tuple[tuple[str | None, str, str], ...] = ()  # (key, kind, detail)
@@ -316,6 +329,7 @@ class Result(NamedTuple):
     told: str | None  # to be stored: what has been printed about failures
     told_at: int | None
     breaker: Breaker | None = None
+    values: tuple[tuple[str, str], ...] = ()  # left for other jobs, kept if the window is processed
 
 
 class Finished(NamedTuple):
@@ -337,3 +351,11 @@ class Stored(NamedTuple):
     blocks: Callable[[int], Iterator[Block]]  # those that end after an instant, by start
     processed: Callable[[int, int], list[Block]]  # below an instant the nearest n, by start
     upstreams: tuple[Upstream, ...] = ()  # of a scheduled call
+
+
+class Source(NamedTuple):
+    """Where planning reads of other jobs."""
+
+    job: Callable[[str], JobRow | None]
+    blocks: Callable[[str, int], Iterator[Block]]  # of a job, those that end after an instant
+    values: Callable[[str, str], Mapping[str, str]]  # that a job's window, by its key, has left

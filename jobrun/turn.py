@@ -21,11 +21,12 @@ from jobrun import (
     rows,
     schedule,
     skips,
+    values_file,
 )
 from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, LedgerError, Refused, UsageError
 from jobrun.plans import Plan, Unit
-from jobrun.rows import JobRow, Opening, RunRow, Stored
+from jobrun.rows import JobRow, Opening, RunRow, Source, Stored
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from jobrun.key_file import Stamp
     from jobrun.ledger import Ledger
     from jobrun.schedule import Grid
-    from jobrun.upstream import Blocks, Look, Upstream
 
 NOTHING = Stored(None, (), lambda since: iter(()), lambda below, limit: [])
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
@@ -130,8 +130,8 @@ def make_plan(job: Job, ledger: Ledger, now: int) -> tuple[Plan, Grid | None, St
     if job.mode == options.KEY:
         return plan_key(job, ledger, known, now)
     grid = grid_of(job, known)
-    known = known._replace(upstreams=_upstreams(job, ledger.job, ledger.blocks))
-    return policy.plan_call(job, grid, known, now), grid, None
+    source = Source(ledger.job, ledger.blocks, ledger.values)
+    return plan_windows(job, grid, known, source, now), grid, None
 
 
 def grid_of(job: Job, known: Stored) -> Grid:
@@ -153,19 +153,28 @@ def grid_of(job: Job, known: Stored) -> Grid:
     return schedule.parse(text)
 
 
-def _upstreams(job: Job, look: Look, blocks: Blocks) -> tuple[Upstream, ...]:
-    """The jobs that a scheduled call waits for; what a person asks for by hand waits for nobody."""
-    if not job.after or job.mode != options.WINDOWS:
-        return ()
+def plan_windows(job: Job, grid: Grid, known: Stored, source: Source, now: int) -> Plan:
+    """A scheduled call waits for its upstreams; what is asked for by hand takes what is there."""
+    if not job.after:
+        return policy.plan_call(job, grid, known, now)
     from jobrun import upstream
 
-    return upstream.of(job.name, job.after, look, blocks)
+    upstreams = upstream.of(job.after, source)
+    if job.mode == options.WINDOWS:
+        upstream.check(job.name, job.after, source)
+        known = known._replace(upstreams=upstreams)
+    plan = policy.plan_call(job, grid, known, now)
+    if not job.inputs and job.condition is None:
+        return plan
+    from jobrun import inputs
+
+    return inputs.hand_over(plan, job, upstreams)
 
 
 def plan_first(job: Job, now: int) -> Plan:
     """What a call with windows does where there is no ledger yet."""
-    _upstreams(job, lambda name: None, lambda name, since: iter(()))
-    return policy.plan_call(job, grid_of(job, NOTHING), NOTHING, now)
+    nobody = Source(lambda name: None, lambda name, since: iter(()), lambda name, key: {})
+    return plan_windows(job, grid_of(job, NOTHING), NOTHING, nobody, now)
 
 
 def plan_plain(job: Job, known: Stored, now: int) -> Plan:
@@ -217,12 +226,14 @@ def carry_out(
     def tell() -> None:
         for run in lost:
             report.lost(call, run)
+            values_file.remove(places.values_file(call.ledger, run.id))
         _tell_notes(job, call, plan)
 
     if not plan.units:
         if (plan.writes or lost) and ledger.open(opening, None, following) is None:
             return None
         tell()
+        _tell_backlog(situation, plan.left_text, plan.left_from)
         return _skip(situation, plan)
     work = Attempts(situation, grid, stamp, row)
     if situation.signals.received:
@@ -250,7 +261,7 @@ def complete(
 
 
 def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
-    job, call = situation.job, situation.call
+    job = situation.job
     if situation.signals.received:
         return work.exit_code or EXIT_SIGNAL + situation.signals.received
     rest = [unit for unit in plan.units[work.done :] if unit.kind != rows.LOOKBACK]
@@ -263,13 +274,16 @@ def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
     # A failure that stops the call is what is to be said, not what it keeps from its turn.
     if work.exit_code and job.on_failure == "stop":
         return work.exit_code
-    if left:
-        since = rest[0].start if rest else plan.left_from
-        fields = {"job": job.name, "left": left, "from": since, "at": call.now()}
-        call.lines.event("BACKLOG", fields)
+    _tell_backlog(situation, left, rest[0].start if rest else plan.left_from)
     if not rest and job.mode == options.WINDOWS:
         _skip(situation, plan)
     return work.exit_code
+
+
+def _tell_backlog(situation: Situation, left: int | str | None, since: int | None) -> None:
+    if left:
+        fields = {"job": situation.job.name, "left": left, "from": since}
+        situation.call.lines.event("BACKLOG", {**fields, "at": situation.call.now()})
 
 
 def _tell_pause(situation: Situation, left: int | str | None) -> None:

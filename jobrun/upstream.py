@@ -7,7 +7,7 @@ so it holds for a day after 24 hours, an hour after its day, and a day of 23 hou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
 from jobrun import lastcall, links, rows
@@ -15,15 +15,16 @@ from jobrun.backlog import GAP
 from jobrun.errors import ConfigError
 from jobrun.instants import iso_z
 from jobrun.plans import Skip
-from jobrun.rows import Block, JobRow
+from jobrun.rows import Block, JobRow, Source
 from jobrun.value import NamedTuple
 
 NOT_RUN = "not-run"  # below the watermark, and neither a row nor a gap says how it was finished
 # Nothing but a person's doing will make these processed.
 SPOILED = (rows.DEAD, rows.SKIPPED, GAP, NOT_RUN)
 
-Look = Callable[[str], JobRow | None]
-Blocks = Callable[[str, int], Iterator[Block]]
+
+class NoValue(Exception):
+    """A window has no input to go by; the text says why."""
 
 
 class Stretch(NamedTuple):
@@ -37,16 +38,15 @@ class Stretch(NamedTuple):
 class Upstream:
     """One upstream as a call finds it. It is read forward, as windows of ours are asked for."""
 
-    def __init__(
-        self, name: str, wants: str, mark: int | None, blocks: Callable[[int], Iterator[Block]]
-    ) -> None:
+    def __init__(self, name: str, wants: str, mark: int | None, source: Source) -> None:
         self.name = name
         self.mark = mark
         self._wants = wants
-        self._blocks = blocks
+        self._source = source
         self._asked = 0
         self._rest: Iterator[Block] | None = None
         self._ahead: list[Block] = []
+        self._values: dict[str, Mapping[str, str]] = {}
 
     def hurdle(self, key: str, start: int, end: int) -> Skip | None:
         """Why the window [start, end) can't run yet, as far as this upstream is asked (R44)."""
@@ -82,10 +82,33 @@ class Upstream:
         if at < settled:
             yield Stretch(at, settled, NOT_RUN)
 
+    def value(self, name: str, start: int, end: int) -> str:
+        """What its windows that meet [start, end) have all left by that name. Raises NoValue."""
+        at, found = start, set()
+        for block in self._meeting(start, end):
+            if block.start > at or block.state != rows.PROCESSED:
+                break
+            at = block.end
+            found.add(self._value_of(block.key or "", name))
+        if at < end:
+            raise NoValue(f"{self.name} has not processed {iso_z(at)} to {iso_z(end)}")
+        if len(found) > 1:
+            span = f"{iso_z(start)} to {iso_z(end)}"
+            raise NoValue(f"its windows of {span} have left {len(found)} different ones")
+        return found.pop()
+
+    def _value_of(self, key: str, name: str) -> str:
+        if key not in self._values:
+            self._values[key] = self._source.values(self.name, key)
+        left = self._values[key]
+        if name not in left:
+            raise NoValue(f'{key} has left no "{name}" ({", ".join(left) or "nothing"})')
+        return left[name]
+
     def _meeting(self, start: int, end: int) -> list[Block]:
         """The blocks that meet [start, end); windows of ours come in order, so it reads on."""
         if self._rest is None or start < self._asked:
-            self._rest, self._ahead = self._blocks(start), []
+            self._rest, self._ahead = self._source.blocks(self.name, start), []
         self._asked = start
         self._ahead = [block for block in self._ahead if block.end > start]
         while not self._ahead or self._ahead[-1].start < end:
@@ -114,28 +137,25 @@ def hurdle(upstreams: Iterable[Upstream], key: str, start: int, end: int) -> Ski
     return next(failed, hurdles[0] if hurdles else None)
 
 
-def of(
-    job: str, after: Iterable[tuple[str, str]], look: Look, blocks: Blocks
-) -> tuple[Upstream, ...]:
-    """The upstreams of a job. Raises ConfigError for one that has no windows, and for a circle."""
-    found = []
-    for name, wants in after:
-        _refuse_circle(job, (job, name), look, set())
-        row = look(name)
+def of(after: Iterable[tuple[str, str]], source: Source) -> tuple[Upstream, ...]:
+    """The upstreams by what --after says; one that is not there has done nothing."""
+    found = ((name, wants, source.job(name)) for name, wants in after)
+    return tuple(Upstream(name, wants, row and row.watermark, source) for name, wants, row in found)
+
+
+def of_last_call(row: JobRow, source: Source) -> tuple[Upstream, ...]:
+    """The upstreams that the job was last called with. Raises UsageError."""
+    text = lastcall.read(row.spec).options.get("--after")
+    return of(links.after(text), source) if text else ()
+
+
+def check(job: str, after: Iterable[tuple[str, str]], source: Source) -> None:
+    """Raises ConfigError for one that has no windows, and for a circle."""
+    for name, _ in after:
+        _refuse_circle(job, (job, name), source, set())
+        row = source.job(name)
         if row is None or row.schedule is None:
             raise _unknown(job, name, row)
-        found.append(Upstream(name, wants, row.watermark, _from(blocks, name)))
-    return tuple(found)
-
-
-def of_last_call(row: JobRow, look: Look, blocks: Blocks) -> tuple[Upstream, ...]:
-    """The upstreams that the job was last called with. Raises UsageError, ConfigError."""
-    text = lastcall.read(row.spec).options.get("--after")
-    return of(row.name, links.after(text), look, blocks) if text else ()
-
-
-def _from(blocks: Blocks, name: str) -> Callable[[int], Iterator[Block]]:
-    return lambda since: blocks(name, since)
 
 
 def _unknown(job: str, name: str, row: JobRow | None) -> ConfigError:
@@ -146,7 +166,7 @@ def _unknown(job: str, name: str, row: JobRow | None) -> ConfigError:
     )
 
 
-def _refuse_circle(job: str, path: tuple[str, ...], look: Look, seen: set[str]) -> None:
+def _refuse_circle(job: str, path: tuple[str, ...], source: Source, seen: set[str]) -> None:
     """Follow the upstreams, as each was last called, up from the end of `path`."""
     last = path[-1]
     if last == job:
@@ -157,8 +177,8 @@ def _refuse_circle(job: str, path: tuple[str, ...], look: Look, seen: set[str]) 
     if last in seen:
         return
     seen.add(last)
-    for name in upstreams_of(look(last)):
-        _refuse_circle(job, (*path, name), look, seen)
+    for name in upstreams_of(source.job(last)):
+        _refuse_circle(job, (*path, name), source, seen)
 
 
 def upstreams_of(row: JobRow | None) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from jobrun import links, rows, upstream
 from jobrun.errors import UsageError
-from jobrun.rows import Block
+from jobrun.rows import Block, Source
 from jobrun.upstream import NOT_RUN, Upstream
 from tests.conftest import PYTHON, Jobrun, Result
 
@@ -357,7 +357,7 @@ def test_the_screens_say_what_it_waits_for(jobrun: Jobrun) -> None:
     jobrun("skip", "up", f"up:{hour('11')}", "--reason", "x", now=FIVE_PAST)
     assert "up is skipped 09-04 11:00 - 12:00" in jobrun("windows", "j", now=FIVE_PAST).stdout
     jobrun("forget", "up", "--yes", now=FIVE_PAST)
-    assert "2 windows for the next call" in jobrun("windows", "j", now=FIVE_PAST).stdout
+    assert "waits for up, not begun" in jobrun("windows", "j", now=FIVE_PAST).stdout
 
 
 # -- one upstream, read forward -------------------------------------------------------------------
@@ -367,11 +367,12 @@ def made(wants: str, mark: int | None, blocks: Iterable[Block]) -> tuple[Upstrea
     """An upstream and where its blocks were asked for."""
     known, asked = sorted(blocks), []
 
-    def since(at: int) -> Iterator[Block]:
+    def since(job: str, at: int) -> Iterator[Block]:
         asked.append(at)
         return (block for block in known if block.end > at)
 
-    return Upstream("up", wants, mark, since), asked
+    source = Source(lambda name: None, since, lambda name, key: {})
+    return Upstream("up", wants, mark, source), asked
 
 
 def block(start: int, end: int, state: str = rows.PROCESSED) -> Block:

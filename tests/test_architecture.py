@@ -19,10 +19,14 @@ PACKAGE = ROOT / "jobrun"
 GROUPS = (
     ("words", "errors instants value rows streams", ""),
     ("time", "walls expression windows schedule", "words"),
-    ("options", "options manual links placeholders job overrides lastcall", "words time"),
+    (
+        "options",
+        "options manual condition links placeholders job overrides lastcall",
+        "words time",
+    ),
     (
         "planning",
-        "plans backlog upstream consent changes unclosed asked policy breaker",
+        "plans backlog upstream inputs consent changes unclosed asked policy breaker",
         "words time options",
     ),
     ("places", "places", "words"),
@@ -43,7 +47,7 @@ GROUPS = (
         " vigil process_posix command_line job_object process_windows process",
         "words",
     ),
-    ("output", "kept retention output printed", "words places"),
+    ("output", "kept retention output printed values_file", "words places"),
     ("idle", "idle", "words ledger"),
     ("tables", "screen tables progress", "words"),
     (

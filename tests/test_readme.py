@@ -292,7 +292,7 @@ def test_the_crontab_lines_are_planned(jobrun: Jobrun, block: Block) -> None:
         assert program == "jobrun"
         planned(jobrun, argv)
         if "--after" in block.text:  # the next line's upstream has to be there
-            argv[argv.index("--dry-run") :] = ["--", "true"]
+            argv[argv.index("--dry-run") :] = ["--", "sh", "-c", 'echo "rows=5" > "$JOBRUN_VALUES"']
             assert jobrun(*argv, now=f"{DAY}T{NOON}:00Z").status == 0
 
 
@@ -381,7 +381,7 @@ def test_the_placeholders_are_as_shown(jobrun: Jobrun) -> None:
     ours = {name: value for name, value in environment.items() if name.startswith("JOBRUN_")}
     assert sorted(variables) == sorted(ours)
     for name, text in variables.items():
-        assert text.startswith(f"`{ours[name]}`") or name == "JOBRUN_LEDGER"
+        assert text.startswith(f"`{ours[name]}`") or name in ("JOBRUN_LEDGER", "JOBRUN_VALUES")
 
 
 def test_the_skip_reasons_are_the_closed_set() -> None:

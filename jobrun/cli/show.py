@@ -54,7 +54,8 @@ def _screen(look: Look, ledger: Ledger, target: Target) -> Screen:
     if window is not None:
         found = ledger.runs(job=job.name, key=window.key, limit=RUNS)
         runs = [look.as_it_is(run) for run in found]
-        return key_screen(look.path, window, runs, look.now)
+        values = ledger.values(job.name, window.key)
+        return key_screen(look.path, window, runs, values, look.now)
     standing = stand(ledger, job, look.now, look.is_alive)
     grid = None if job.schedule is None else schedule.parse(job.schedule).describe()
     return job_screen(look.path, standing, ledger.events(job.name, limit=EVENTS), look.now, grid)

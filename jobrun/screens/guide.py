@@ -72,6 +72,7 @@ paused                  the job is paused (jobrun resume)
 clock-behind-watermark  the clock is a little behind what is done
 upstream-pending        --after: the other job is not as far yet (up=)
 upstream-failed         --after: it gave up there; only a person can go on
+condition-false         --if is not true of what the other job left
 
 jobrun skips JOB lists them, jobrun explain JOB WHEN tells them of one window.
 """
@@ -87,7 +88,7 @@ COMMAND gets (each set, or removed where the call has no value for it)
   JOBRUN_JOB  JOBRUN_KEY  JOBRUN_SLUG  JOBRUN_KIND  JOBRUN_ATTEMPT
   JOBRUN_WINDOW_START  JOBRUN_WINDOW_END  JOBRUN_WINDOWS  JOBRUN_PARTIAL
   JOBRUN_START_DATE  JOBRUN_LAST_DATE  JOBRUN_TZ
-  JOBRUN_RUN_ID  JOBRUN_TOKEN  JOBRUN_LEDGER
+  JOBRUN_RUN_ID  JOBRUN_TOKEN  JOBRUN_LEDGER  JOBRUN_VALUES
 
   jobrun run dump --every 1day -- sh -ec 'pg_dump app > "$JOBRUN_SLUG.sql"'
 """

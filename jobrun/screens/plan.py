@@ -115,6 +115,7 @@ def _kind(unit: Unit) -> str:
     words = [unit.kind or "plain"]
     words += ["partial"] if unit.partial else []
     words += [f"{unit.windows} windows in one"] if unit.windows > 1 else []
+    words += [f"fails: {unit.refusal[0]}"] if unit.refusal is not None else []
     return ", ".join(words)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jobrun import overrides
 from jobrun.instants import iso
@@ -37,6 +37,7 @@ from jobrun.screens.status import (
 )
 from jobrun.standing import Standing
 
+WIDE = 100  # letters of a value on a terminal
 Fields = Sequence[tuple[str, Cell | None]]
 
 
@@ -131,7 +132,10 @@ def _brief(run: RunRow, now: int) -> Cell:
     return outcome_cell(run, f"{outcome(run)} after {took(run, now)}, run {run.id}")
 
 
-def key_screen(ledger: str, row: WindowRow, runs: Sequence[RunRow], now: int) -> Screen:
+def key_screen(
+    ledger: str, row: WindowRow, runs: Sequence[RunRow], values: Mapping[str, str], now: int
+) -> Screen:
+    """`values` are what the window left for other jobs."""
     window = None if row.start is None or row.end is None else span_cell(row.start, row.end, now)
     later = row.due_at(now)
     fields: Fields = (
@@ -145,13 +149,20 @@ def key_screen(ledger: str, row: WindowRow, runs: Sequence[RunRow], now: int) ->
         ("next try", None if later is None else instant_cell(later, now, seconds=True)),
         ("changed", instant_cell(row.changed_at, now, seconds=True)),
         ("token", Cell(str(row.token))),
+        *(("left" if n == 0 else "", _value(*each)) for n, each in enumerate(values.items())),
     )
     parts: list[Line | Table] = [head(ledger, now), *_fields(fields), line("")]
     parts.append(runs_table(fold(runs), now, with_job=False) if runs else line("no runs", DIM))
     data = {**row._asdict(), "start": _iso(row.start), "end": _iso(row.end)}
     data |= {"next_attempt_at": _iso(row.next_attempt_at), "changed_at": iso(row.changed_at)}
-    data |= {"now": iso(now), "runs": [run_data(run) for run in runs]}
+    data |= {"now": iso(now), "runs": [run_data(run) for run in runs], "values": dict(values)}
     return Screen(tuple(parts), data)
+
+
+def _value(name: str, value: str) -> Cell:
+    """One line, of what may be any text."""
+    full = f"{name}={value if value.isprintable() else ascii(value)}"
+    return Cell(full if len(full) <= WIDE else f"{full[:WIDE]} ...", full)
 
 
 def run_screen(ledger: str, run: RunRow, kept: Sequence[Stream], now: int) -> Screen:
