@@ -210,13 +210,16 @@ def test_the_environment_of_a_window(jobrun: Jobrun) -> None:
         "JOBRUN_RUN_ID": "1",
         "JOBRUN_TOKEN": "1",
         "JOBRUN_LEDGER": str(jobrun.ledger),
+        "JOBRUN_VALUES": f"{jobrun.ledger}.d/values/1",
     }
 
 
 def test_the_environment_of_a_plain_run_has_nothing_stale(jobrun: Jobrun) -> None:
     """What the mode has no value for is removed, so that nested calls can't mislead."""
     code = "import os; print(sorted(k for k in os.environ if k.startswith('JOBRUN_')))"
-    stale = {"JOBRUN_KEY": "x", "JOBRUN_WINDOW_START": "x", "JOBRUN_KIND": "x", "JOBRUN_TZ": "x"}
+    stale = dict.fromkeys(
+        ("JOBRUN_KEY", "JOBRUN_WINDOW_START", "JOBRUN_KIND", "JOBRUN_TZ", "JOBRUN_VALUES"), "x"
+    )
     found = jobrun("run", "a", "--", PYTHON, "-c", code, env=stale)
     names = ["JOBRUN_ATTEMPT", "JOBRUN_JOB", "JOBRUN_LEDGER", "JOBRUN_RUN_ID", "JOBRUN_TOKEN"]
     assert found.stdout == f"{names}\n"
