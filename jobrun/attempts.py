@@ -12,22 +12,21 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jobrun import command, placeholders, places, policy, process, rows
-from jobrun.ended import AT_INPUT, NOT_STARTED, Ended
+from jobrun import command, process, rows
+from jobrun.attempt import Attempt, Running
+from jobrun.call import note_holder
 from jobrun.errors import (
     EXIT_NOT_RECORDED,
+    EXIT_SIGNAL,
     DamagedLedger,
     JobrunError,
     LedgerError,
     NotRecorded,
     Refused,
 )
-from jobrun.key_file import Stamp, stamp
-from jobrun.output import Output
-from jobrun.report import Report
-from jobrun.rows import Breaker, Claim, Claimed, Finished, JobRow, Opening, Result
-from jobrun.value import NamedTuple
-from jobrun.values_file import ValuesFile
+from jobrun.instants import iso_z
+from jobrun.key_file import Stamp
+from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opening, Result
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
@@ -39,15 +38,8 @@ if TYPE_CHECKING:
 
 FEW = 3  # windows that need no word about how far it is
 RECORD_FOR = 600  # seconds that a finished run is tried to be recorded
+LONGEST_PAUSE = 1.0  # seconds; on Windows no signal ends one
 BUSY_FOR = 10  # seconds of them that other writers may need before it is worth a line
-
-
-class Running(NamedTuple):
-    """A run that is on record, its command blocked: `go` is next."""
-
-    unit: Unit
-    child: Child
-    claimed: Claimed
 
 
 class Attempts:
@@ -84,11 +76,12 @@ class Attempts:
         on_open()
         progress = self._watch(len(units))
         try:
-            for following in (*units[1:], None):
-                key = running.unit.key or ""
-                running = self._attempt(running, following, progress)
+            for unit, following in zip(units, (*units[1:], None), strict=True):
+                while running is not None and running.unit.key == unit.key:
+                    running = self._attempt(running, following, progress)
+                self.done += 1
                 if progress is not None:
-                    progress.advance(key)
+                    progress.advance(unit.key or "")
                 if running is None:
                     break
         finally:
@@ -124,18 +117,23 @@ class Attempts:
     def _attempt(
         self, running: Running, following: Unit | None, progress: Progress | None
     ) -> Running | None:
-        """One run from `go` to its record; the next one, claimed in the same transaction."""
-        run = Run(self, running)
+        """One run from `go` to its record; the next one, claimed in the same transaction.
+
+        Where the same unit is to be tried again by this call, it is the next one, after its delay.
+        """
+        run = Attempt(self.situation, running, self.token, self.zone, self.file)
         ended = run.perform(running.child)
         verdict = run.judge(ended)
-        self.done += 1
+        fate = self._bounded(run.fate(verdict), running.unit)
         if ended.survivors:
             run.report.survivors(ended.survivors)
             self._settle(verdict.answer)
             return None
-        child, refusal = self._start_next(verdict, running.unit, following)
+        repeats = fate.wait is not None
+        child, refusal = self._start_next(verdict, running.unit, None if repeats else following)
         told = self._remember(verdict)
-        finished, trouble = self._finish(run, ended, verdict, child, following)
+        result = run.result(ended, verdict, fate, self.told, self.told_at)
+        finished, trouble = self._finish(run, result, child, following)
         upcoming = None
         if child is not None and following is not None and finished and finished.claimed:
             upcoming = Running(following, child, finished.claimed)
@@ -144,17 +142,84 @@ class Attempts:
         on_record = finished is not None and finished.outcome != rows.FENCED
         self.paused = finished is not None and finished.paused
         self.tripped = finished is not None and finished.tripped is not None
-        self._settle(verdict.answer or (0 if on_record else EXIT_NOT_RECORDED))
+        is_marked = finished is not None and finished.marked
+        if not repeats or not on_record or is_marked:
+            self._settle(verdict.answer or (0 if on_record else EXIT_NOT_RECORDED))
         if progress is not None:
             progress.hide()
-        signals = self.situation.signals
-        run.report.ended(ended, verdict, finished, run.output, signals, told or trouble is not None)
+        loud = told or trouble is not None
+        run.report.ended(ended, verdict, finished, run.output, self.situation.signals, fate, loud)
         run.tidy(verdict, finished)
         for error in (trouble, refusal):
             if error is not None:
                 self.situation.call.lines.error(error)
                 self._settle(error.code)
-        return upcoming
+        if not repeats or not on_record:
+            return upcoming
+        if is_marked:  # whatever it answered: the next one's turn
+            goes_on = self._goes_on(verdict, run.unit, following)
+            return self._claim_later(following) if goes_on else None
+        return self._try_again(run, fate, verdict.answer)
+
+    # -- the same again -----------------------------------------------------------------------
+
+    def _bounded(self, fate: Fate, unit: Unit) -> Fate:
+        """Without a wait where the call is to end before it is over."""
+        job, situation = self.situation.job, self.situation
+        if fate.wait is None:
+            return fate
+        over = time.monotonic() - situation.began + fate.wait
+        is_in_time = job.stop_after is None or over < job.stop_after
+        # What runs for the sake of a new window must never keep it from its turn; and an input that
+        # is missing will not be there before the next plan.
+        is_in_vain = unit.kind == rows.LOOKBACK or unit.refusal is not None
+        if is_in_time and situation.signals.received is None and not is_in_vain:
+            return fate
+        at = fate.next_attempt_at if unit.key is not None else None  # nobody goes on from there
+        return fate._replace(wait=None, next_attempt_at=at)
+
+    def _try_again(self, run: Attempt, fate: Fate, answer: int) -> Running | None:
+        """Wait, the lock held, and claim once more; or end with the code of what has failed."""
+        situation, attempt = self.situation, run.claimed.attempt + 1
+        call, signals = situation.call, situation.signals
+        until = time.monotonic() + (fate.wait or 0)
+        note_holder(
+            situation.lock, call, f" attempt={attempt} next={iso_z(fate.next_attempt_at or 0)}"
+        )
+        while signals.received is None and (left := until - time.monotonic()) > 0:
+            signals.pause(min(left, LONGEST_PAUSE))
+        note_holder(situation.lock, call)
+        if signals.received is not None:
+            self._settle(EXIT_SIGNAL + signals.received)
+            return None
+        unit = run.unit if run.unit.key is None else run.unit._replace(kind=rows.RETRY)
+        running = self._claim_later(unit, attempt)
+        if running is None:
+            self._settle(answer)
+        return running
+
+    def _claim_later(self, unit: Unit | None, attempt: int = 1) -> Running | None:
+        """A unit in a transaction of its own; None where another holder has been, or it can't be
+        started now."""
+        assert unit is not None
+        job, ledger = self.situation.job, self.situation.ledger
+        try:
+            child = self._start()
+            try:
+                claim = self._claim(unit, child)._replace(attempt=attempt)
+                claimed = ledger.claim(job.name, self.token, claim)
+            except BaseException:
+                child.cancel()
+                raise
+        except JobrunError as error:
+            self.situation.call.lines.error(error)
+            return None
+        if claimed is None:
+            child.cancel()
+            row = ledger.job(job.name)
+            self.paused = row is not None and row.is_paused(claim.started) and not claim.by_hand
+            return None
+        return Running(unit, child, claimed)
 
     def _start(self) -> Child:
         job = self.situation.job
@@ -229,14 +294,12 @@ class Attempts:
 
     def _finish(
         self,
-        run: Run,
-        ended: Ended,
-        verdict: command.Verdict,
+        run: Attempt,
+        result: Result,
         child: Child | None,
         following: Unit | None,
     ) -> tuple[Finished | None, JobrunError | None]:
         """Record the run and claim the next; and why it could not be recorded, or not go on."""
-        result = run.result(ended, verdict, self.told, self.told_at)
         if self.breaker is not None:
             result = result._replace(breaker=self.breaker)
         claim = self._claim(following, child) if following and child else None
@@ -250,7 +313,7 @@ class Attempts:
             raise
 
     def _record(
-        self, run: Run, result: Result, claim: Claim | None
+        self, run: Attempt, result: Result, claim: Claim | None
     ) -> tuple[Finished, DamagedLedger | None]:
         """The finishing transaction, tried for ten minutes or until a signal."""
         situation = self.situation
@@ -274,116 +337,6 @@ class Attempts:
                     run.report.unrecorded(error)
                     warned = True
                 situation.signals.pause(1.0)
-
-
-class Run:
-    """One run: what its command is given, what its end means."""
-
-    def __init__(self, attempts: Attempts, running: Running) -> None:
-        situation = attempts.situation
-        self.situation = situation
-        self.unit, _, self.claimed = running
-        self.token = attempts.token
-        self.file = attempts.file
-        job, call = situation.job, situation.call
-        values = command.values(
-            job, self.unit, self.claimed, self.token, attempts.zone, call.ledger
-        )
-        self.values = values
-        self.left = self._values_file()
-        if self.left is not None and self.left.path is not None:
-            values["values_file"] = self.left.path
-        self.environment = {
-            **command.environment(call.environ, values),
-            # The bytes that were left, whatever this process's locale makes of them.
-            **{name: os.fsdecode(value.encode()) for name, value in self.unit.inputs},
-        }
-        self.report = Report(job, call, self.unit, self.claimed, values, self.environment)
-        base = places.run_output(call.ledger, job.name, self.claimed.run_id, self.claimed.started)
-        self.output = Output(job.output == "live", base, self._make_folder)
-
-    def _values_file(self) -> ValuesFile | None:
-        """Where the command of a window leaves values for other jobs."""
-        if self.unit.start is None:
-            return None
-        path = places.values_file(self.situation.call.ledger, self.claimed.run_id)
-        return ValuesFile(path, self._make_folder)
-
-    def _make_folder(self, path: str) -> None:
-        places.make_folder(path, self.situation.owner)
-
-    def perform(self, child: Child) -> Ended:
-        if self.unit.refusal is not None:
-            child.cancel()
-            self.output.close()
-            return Ended(NOT_STARTED, error=(0, AT_INPUT), detail=self.unit.refusal[0])
-        job, signals = self.situation.job, self.situation.signals
-        argv = [placeholders.fill(argument, self.values) for argument in job.command]
-        marker = {n: self.environment[n] for n in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
-        self.report.started(child.pid)
-        child.go(argv, self.environment, job.cwd)
-        ended = child.wait(signals, job.timeout, job.kill_after, marker, self.output)
-        self.output.close()
-        return ended
-
-    def judge(self, ended: Ended) -> command.Verdict:
-        verdict = command.judge(ended, self.situation.job)
-        path = self.situation.job.key_file
-        if verdict.outcome != rows.SUCCEEDED or path is None:
-            return verdict
-        # A file that changed while the command read it was not the file that the key names; one
-        # that the command moved away is done with.
-        if stamp(path) in (None, self.file):
-            return verdict
-        lines = self.situation.call.lines
-        lines.say("error", f'--key-file "{path}" changed while the command ran')
-        return verdict._replace(outcome=rows.FAILED_RUN, exit_code=None, answer=EXIT_NOT_RECORDED)
-
-    def result(
-        self, ended: Ended, verdict: command.Verdict, told: str | None, told_at: int | None
-    ) -> Result:
-        return Result(
-            job=self.situation.job.name,
-            run_id=self.claimed.run_id,
-            token=self.token,
-            key=self.unit.key,
-            outcome=verdict.outcome,
-            exit_code=verdict.exit_code,
-            signal=verdict.signal,
-            ended=self.situation.call.now(),
-            took=ended.took,
-            output_bytes=self.output.bytes,
-            next_attempt_at=self._next_attempt_at(verdict),
-            told=told,
-            told_at=told_at,
-            values=self.left.take() if self.left is not None else (),
-        )
-
-    def _next_attempt_at(self, verdict: command.Verdict) -> int | None:
-        """Not sooner than this; an interrupted window is due at once."""
-        unit, job = self.unit, self.situation.job
-        if unit.start is None or unit.end is None or verdict.outcome == rows.INTERRUPTED:
-            return None
-        length = unit.end - unit.start
-        delay = policy.retry_delay(job.retry_delay, self.claimed.attempt, length)
-        return self.claimed.started + delay
-
-    def tidy(self, verdict: command.Verdict, finished: Finished | None) -> None:
-        """Old kept output goes, a little of it each time that there is new."""
-        processed = verdict.outcome == rows.SUCCEEDED or (finished and finished.marked)
-        if processed and self.left is not None and self.left.problem is not None:
-            self.report.values_lost(self.left.problem)
-        if not self.output.bytes:
-            return
-        from jobrun.retention import retain
-
-        ledger, call = self.situation.ledger, self.situation.call
-
-        def failed(run_id: int) -> bool:
-            row = ledger.run(run_id)
-            return row is not None and row.outcome not in (None, rows.SUCCEEDED)
-
-        retain(places.job_output(call.ledger, self.situation.job.name), call.now(), failed)
 
 
 def not_recorded(result: Result, error: JobrunError) -> NotRecorded:

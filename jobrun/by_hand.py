@@ -1,4 +1,4 @@
-"""`rerun` and `backfill`: windows again, with the options and the command of the last call."""
+"""`rerun`, `retry`, `backfill`: again, with the options and the command of the last call."""
 
 from __future__ import annotations
 
@@ -19,13 +19,25 @@ _NOT_BY_HAND = ("--quiet", "-Q", "--output", "--wait", "--busy-exit", "--stdin",
 
 
 def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[Job, str | None]:
-    """The job of `rerun JOB WHEN` or `backfill JOB --from A --to B`; and what it took over."""
+    """The job of `rerun JOB WHEN`, `retry JOB`, `backfill JOB ...`; and what it took over."""
     line = options.read_line(argv)
     check_words(verb, line)
     path = places.ledger_path(line.options.get("--ledger"), environ)
-    last = last_call(path, line.words[0])
+    last, has_windows = last_call(path, line.words[0])
+    if verb == "retry" and not has_windows:
+        return _retry_of_units(line, environ), None
     this = _job(verb, line, last, environ)
     return this, _taken_over(line, last, this)
+
+
+def _retry_of_units(line: options.Line, environ: Mapping[str, str]) -> Job:
+    """Runs nothing: the last command was of another unit, and only a call knows its own."""
+    if line.command:
+        raise UsageError(
+            f"{line.words[0]} has units of --key: retry makes them due, each for its own call",
+            f"jobrun retry {line.words[0]}",
+        )
+    return jobs.parse_by_hand("retry", line, {}, (), {**environ, "JOBRUN_QUIET": ""})
 
 
 def _taken_over(line: options.Line, last: LastCall, this: Job) -> str | None:
@@ -44,9 +56,9 @@ def _taken_over(line: options.Line, last: LastCall, this: Job) -> str | None:
 
 
 def check_words(verb: str, line: options.Line) -> None:
-    wanted = 2 if verb == "rerun" else 1
-    if len(line.words) != wanted:
-        what = "JOB and WHEN" if verb == "rerun" else "JOB"
+    wanted = {"rerun": (2,), "retry": (1, 2)}.get(verb, (1,))
+    if len(line.words) not in wanted:
+        what = {"rerun": "JOB and WHEN", "retry": "JOB, or JOB and WHEN,"}.get(verb, "JOB")
         found = " ".join(f'"{word}"' for word in line.words) or "nothing"
         raise UsageError(f"{verb} takes {what} before --; {found} was given", options.USAGE[verb])
     missing = [
@@ -56,8 +68,11 @@ def check_words(verb: str, line: options.Line) -> None:
         raise UsageError(f"backfill needs {' and '.join(missing)}", options.USAGE[verb])
 
 
-def last_call(path: str, name: str) -> LastCall:
-    """What is on record of the job's last call. Raises UsageError for a job that is not there."""
+def last_call(path: str, name: str) -> tuple[LastCall, bool]:
+    """What is on record of the job's last call, and whether it has windows.
+
+    Raises UsageError for a job that is not there.
+    """
     jobs.check_name(name)
     if not os.path.exists(path):
         raise UsageError(
@@ -65,7 +80,8 @@ def last_call(path: str, name: str) -> LastCall:
         )
     ledger = open_ledger(path, create=False)
     try:
-        return lastcall.of(known_job(ledger, name))
+        row = known_job(ledger, name)
+        return lastcall.of(row), row.schedule is not None
     finally:
         ledger.close()
 

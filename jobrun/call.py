@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from jobrun.instants import iso_z
 from jobrun.job import Job
 from jobrun.lines import Lines
 from jobrun.rows import Caller
@@ -41,6 +42,11 @@ class Situation(NamedTuple):
     signals: Signals
     began: float  # monotonic seconds
     owner: tuple[int, int] | None  # of what is made beside the ledger, where it is not us
+
+
+def note_holder(lock: Lock, call: Call, more: str = "") -> None:
+    """For people, and for a skip that comes while the holder has no run on record."""
+    lock.note(f"{call.caller.host}:{call.caller.pid} since {iso_z(call.now())}{more}")
 
 
 def this_caller() -> Caller:

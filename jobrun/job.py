@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jobrun import options, placeholders, schedule
 from jobrun.errors import UsageError
-from jobrun.instants import parse_duration
-from jobrun.options import BACKFILL, BY_HAND, BY_NAME, KEY, PLAIN, RERUN, WINDOWS
+from jobrun.instants import MINUTE, parse_duration
+from jobrun.options import BACKFILL, BY_HAND, BY_NAME, KEY, PLAIN, RERUN, RETRY, WINDOWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ class Job:
 
     __slots__ = (
         "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "condition",
-        "cwd", "dry_run", "first", "given", "inputs", "key", "key_file", "kill_after", "lag",
-        "ledger", "log_format", "lookback", "max_age", "max_windows", "mode", "name", "ok_exit",
-        "on_failure", "output", "pause_after", "quiet", "redo", "remind", "resume_after",
-        "retry_delay", "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz",
-        "until", "verbose", "wait", "window",
+        "cwd", "dry_run", "first", "give_up_on", "given", "inputs", "key", "key_file", "kill_after",
+        "lag", "ledger", "log_format", "lookback", "max_age", "max_attempts", "max_windows", "mode",
+        "name", "ok_exit", "on_failure", "on_lost", "output", "pause_after", "quiet", "redo",
+        "remind", "resume_after", "retries", "retry_delay", "retry_max_delay", "retry_on",
+        "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz", "until",
+        "verbose", "wait", "window",
     )  # fmt: skip
 
     accept_clock: bool
@@ -44,6 +45,7 @@ class Job:
     cwd: str | None
     dry_run: bool
     first: str | None
+    give_up_on: tuple[tuple[int, int], ...] | None
     given: dict[str, str]
     inputs: tuple[Input, ...]
     key: str | None
@@ -54,18 +56,23 @@ class Job:
     log_format: str
     lookback: int | None
     max_age: int | None
+    max_attempts: int | None
     max_windows: int
     mode: str
     name: str
     ok_exit: tuple[tuple[int, int], ...]
     on_failure: str
+    on_lost: str
     output: str
     pause_after: int | None
     quiet: bool
     redo: str
     remind: int
     resume_after: int | None
+    retries: int
     retry_delay: int
+    retry_max_delay: int | None
+    retry_on: tuple[tuple[int, int], ...] | None
     schedule: str | None
     since: str | None
     stdin: str | None
@@ -117,10 +124,10 @@ def parse_by_hand(
     command: Sequence[str],
     environ: Mapping[str, str],
 ) -> Job:
-    """The job of `rerun` or `backfill`: the options of the last call, unless given anew."""
-    mode = RERUN if verb == "rerun" else BACKFILL
+    """The job of `rerun`, `retry`, `backfill`: the last call's options, unless given anew."""
+    mode = {"rerun": RERUN, "retry": RETRY, "backfill": BACKFILL}[verb]
     given = {**kept, **line.options}
-    if mode == RERUN:
+    if len(line.words) > 1:
         given["--window"] = line.words[1]
     return make(line.words[0], mode, given, list(line.command or command), environ)
 
@@ -138,7 +145,8 @@ def make(
     `typed`: what the call said, where `given` is that and what is set on record.
     """
     check_name(name)
-    options.check_modes((n for n in given if not (mode == RERUN and n == "--window")), mode)
+    words = ("--window",) if mode in (RERUN, RETRY) else ()  # WHEN of a verb
+    options.check_modes((name for name in given if name not in words), mode)
     values = {option: _value(option, text) for option, text in given.items()}
     for option in BY_NAME.values():
         if option.long not in values:
@@ -147,6 +155,7 @@ def make(
         "",
         "0",
     )
+    _check_retries(mode, given, values)
     placeholders.check(command, mode, given)
     if "--resume-after" in given and "--pause-after" not in given:
         raise UsageError("--resume-after needs --pause-after", "--pause-after 3")
@@ -176,11 +185,11 @@ def make(
         **{
             option.removeprefix("--").replace("-", "_"): values[option]
             for option in (
-                "--busy-exit", "--catch-up", "--cwd", "--key-file", "--kill-after", "--lag",
-                "--ledger", "--lookback", "--max-age", "--max-windows", "--ok-exit",
-                "--on-failure", "--pause-after", "--redo", "--remind", "--resume-after",
-                "--retry-delay", "--stdin", "--stop-after", "--stuck-after", "--timeout", "--wait",
-                "--window",
+                "--busy-exit", "--catch-up", "--cwd", "--give-up-on", "--key-file", "--kill-after",
+                "--lag", "--ledger", "--lookback", "--max-age", "--max-attempts", "--max-windows",
+                "--ok-exit", "--on-failure", "--on-lost", "--pause-after", "--redo", "--remind",
+                "--resume-after", "--retries", "--retry-delay", "--retry-max-delay", "--retry-on",
+                "--stdin", "--stop-after", "--stuck-after", "--timeout", "--wait", "--window",
             )
         },
     )  # fmt: skip
@@ -298,6 +307,32 @@ def _key(name: str, given: Mapping[str, str]) -> str | None:
     return f"{name}:{key}"
 
 
+# A plain run has no row that a later call could go on from.
+_OF_RETRIES = ("--retry-delay", "--retry-max-delay", "--retry-on", "--give-up-on")
+LONGEST_WAIT = MINUTE  # that a call waits itself, its lock held
+
+
+def _check_retries(mode: str, given: Mapping[str, str], values: Mapping[str, object]) -> None:
+    """What does not go together. Raises UsageError."""
+    if "--retry-on" in given and "--give-up-on" in given:
+        raise UsageError("--retry-on and --give-up-on: one of them says which codes are final")
+    delay, longest = given.get("--retry-delay"), given.get("--retry-max-delay")
+    if delay and longest and parse_duration(longest, "") < parse_duration(delay, ""):
+        raise UsageError(f"--retry-max-delay {longest} is less than --retry-delay {delay}")
+    if mode != PLAIN:
+        return
+    for name in _OF_RETRIES:
+        if name in given and not values["--retries"]:
+            raise UsageError(f"{name} needs --retries, or --every, --cron or --key")
+    for name in _OF_RETRIES[:2]:
+        if name in given and parse_duration(given[name], name) > LONGEST_WAIT:
+            raise UsageError(
+                f"{name} {given[name]}: a plain call waits a minute at the most, and no later call"
+                " goes on from it",
+                f"{name} 1m; with --every, --cron or --key a later call goes on",
+            )
+
+
 def _log_format(given: Mapping[str, str], environ: Mapping[str, str]) -> str:
     text = given.get("--log-format") or environ.get("JOBRUN_LOG_FORMAT") or "text"
     if text not in ("text", "json"):
@@ -315,6 +350,8 @@ def _value(name: str, text: str) -> object:
         return parse_duration(text, name)
     if kind == options.COUNT:
         return _number(name, text, 1, 10**9)
+    if kind == options.TIMES:
+        return _number(name, text, 0, 10**9)
     if kind == options.CODE:
         return _number(name, text, 0, 255)
     if kind == options.CODES:

@@ -16,6 +16,7 @@ from typing import Protocol
 from jobrun.rows import (
     Block,
     Claim,
+    Claimed,
     EventRow,
     Finished,
     Gap,
@@ -97,6 +98,9 @@ class Ledger(Protocol):
     def keys(self, job: str, limit: int = 100) -> list[WindowRow]:
         """Units that are no windows (--key), newest first."""
 
+    def failures(self, job: str | None = None) -> list[WindowRow]:
+        """What is dead, held or failed, windows and units of --key, by their last change."""
+
     def gaps(self, job: str, since: int, until: int) -> list[Gap]: ...
 
     def values(self, job: str, key: str) -> dict[str, str]:
@@ -140,6 +144,12 @@ class Ledger(Protocol):
 
         Not the last of these where the job is paused by now, unless the claim is by hand. The run
         itself may pause it, or end such a pause: see Breaker.
+        """
+
+    def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:
+        """Claim a run that had to wait for its turn, in a call that has claimed before.
+
+        None where another holder has been meanwhile, or the job is paused.
         """
 
     def skip_windows(

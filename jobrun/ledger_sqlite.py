@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from jobrun.errors import DamagedLedger, JobrunError, LedgerError, NotRecorded
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
+from jobrun.ledger_sqlite_events import note_end
 from jobrun.ledger_sqlite_pause import (
     begin_pause,
     count_failure,
@@ -36,6 +37,7 @@ from jobrun.ledger_sqlite_windows import (
     give_up_window,
     keep_values,
     lose_window,
+    make_due,
     put_watermark,
     skip_window,
     text,
@@ -43,6 +45,7 @@ from jobrun.ledger_sqlite_windows import (
 )
 from jobrun.rows import (
     BY_HAND,
+    FAILED,
     FENCED,
     LOST,
     MARKED,
@@ -135,13 +138,25 @@ class SqliteLedger(SqliteReads):
             self._end_run(result, result.outcome)
             end_window(self._database, result)
             state, marked = self._window_state(result)
-            tripped, resumed = weigh_end(self._database, result, was, marked)
+            tripped, resumed = None, None
+            if marked or not result.goes_on:  # else nothing is settled yet
+                tripped, resumed = weigh_end(self._database, result, was, marked)
             if result.outcome == SUCCEEDED or marked:
                 keep_values(self._database, result)
+            note_end(self._database, result, state, marked)
             watermark = advance(self._database, result.job, next_boundary)
             paused = self._is_halted(result.job, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
         return Finished(result.outcome, state, watermark, paused, claimed, marked, tripped, resumed)
+
+    def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:
+        with self._writing():
+            holder = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
+            if not self._database.rows(holder, (job, token)):
+                return None
+            if self._is_halted(job, claim, claim.started):
+                return None
+            return self._claim(job, token, claim)
 
     def skip_windows(
         self,
@@ -279,6 +294,8 @@ class SqliteLedger(SqliteReads):
             give_up_window(self._database, opening.job, given_up, reason, opening.now)
         for skipped in opening.skipped:
             skip_window(self._database, opening.job, token, skipped, opening.now)
+        for unit in opening.due:
+            make_due(self._database, opening.job, unit, opening.now)
         for about, kind, detail in opening.events:
             self._add_event(opening, about, kind, detail)
         if opening.resumed_by is not None:
@@ -310,7 +327,8 @@ class SqliteLedger(SqliteReads):
         if not lost:
             return
         ((key,),) = self._database.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
-        lose_window(self._database, opening.job, key, opening.now)
+        state = dict(opening.fates).get(key, FAILED)
+        lose_window(self._database, opening.job, key, state, opening.now)
         count_failure(self._database, opening.job, run_id, opening.now)
         self._add_event(opening, key, LOST, f"run={run_id}")
 
@@ -322,7 +340,9 @@ class SqliteLedger(SqliteReads):
     def _claim(self, job: str, token: int, claim: Claim | None) -> Claimed | None:
         if claim is None:
             return None
-        attempt = 1 if claim.key is None else claim_window(self._database, job, token, claim)
+        attempt, failures = claim.attempt, claim.attempt - 1
+        if claim.key is not None:
+            attempt, failures = claim_window(self._database, job, token, claim)
         caller = self._caller
         assert caller is not None, "open_ledger() without a caller can't claim"
         run: dict[str, object] = {
@@ -334,7 +354,7 @@ class SqliteLedger(SqliteReads):
             "token": token,
         }
         run_id = self._database.insert(_START_RUN, run)
-        return Claimed(run_id, attempt, claim.started)
+        return Claimed(run_id, attempt, claim.started, failures)
 
     # -- finishing --------------------------------------------------------------------------------
 

@@ -55,6 +55,15 @@ SELECT {columns} FROM jobrun_window
  ORDER BY start LIMIT :limit
 """
 
+_FAILURES = """
+SELECT {columns} FROM jobrun_window INDEXED BY jobrun_window_unfinished
+ WHERE state IN ('running', 'failed', 'held') AND state <> 'running' {where}
+UNION ALL
+SELECT {columns} FROM jobrun_window INDEXED BY jobrun_window_dead
+ WHERE state = 'dead' {where}
+ ORDER BY changed_at, key
+"""
+
 _GAPS = """
 SELECT {columns} FROM jobrun_gap
  WHERE job = :job AND void = 0 AND start < :until AND "end" > :since
@@ -169,6 +178,11 @@ class SqliteReads:
             " ORDER BY changed_at DESC, key LIMIT :limit"
         )
         return self._select(WindowRow, source, job=job, limit=limit)
+
+    def failures(self, job: str | None = None) -> list[WindowRow]:
+        where = "" if job is None else "AND job = :job"
+        sql = _FAILURES.format(columns=columns(WindowRow), where=where)
+        return self._query(WindowRow, sql, job=job)
 
     def gaps(self, job: str, since: int, until: int) -> list[Gap]:
         sql = _GAPS.format(columns=columns(Gap))

@@ -47,7 +47,7 @@ _LARGEST = 2**62  # one more can still be added
 _INSTANTS = frozenset({
     "watermark", "next", "paused_at", "paused_until", "largest_now", "clock_jump_at", "told_at",
     "first_seen", "last_seen", "start", "end", "next_attempt_at", "changed_at", "started", "ended",
-    "at", "last_at", "failing_since",
+    "at", "last_at", "failing_since", "trouble_since",
 })  # fmt: skip
 _WORDS: dict[tuple[type[NamedTuple], str], tuple[str, ...]] = {
     (WindowRow, "state"): STATES,

@@ -12,9 +12,11 @@ from jobrun.gaps import carve
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
 from jobrun.rows import (
+    DEAD,
     FAILED,
     FAILURES,
     PROCESSED,
+    RETRY,
     SKIPPED,
     SUCCEEDED,
     Claim,
@@ -36,6 +38,7 @@ VALUES (:job, :key, :start, :end, 'running', 1, 0, :windows, :partial, :token, :
        windows = CASE state WHEN 'void' THEN excluded.windows ELSE windows END,
        partial = CASE state WHEN 'void' THEN excluded.partial ELSE partial END,
        attempts = attempts + 1,
+       failures = CASE WHEN :anew AND state = 'dead' THEN 0 ELSE failures END,
        next_attempt_at = NULL,
        reason = NULL,
        token = excluded.token,
@@ -55,7 +58,7 @@ UPDATE jobrun_window
 
 _LOSE_WINDOW = """
 UPDATE jobrun_window
-   SET state = 'failed', failures = failures + 1, reason = 'lost', next_attempt_at = NULL,
+   SET state = :state, failures = failures + 1, reason = 'lost', next_attempt_at = NULL,
        changed_at = :now
  WHERE job = :job AND key = :key AND state = 'running'
 """
@@ -105,8 +108,8 @@ UPDATE jobrun_job
 """
 
 
-def claim_window(database: Database, job: str, token: int, claim: Claim) -> int:
-    """Its attempt number."""
+def claim_window(database: Database, job: str, token: int, claim: Claim) -> tuple[int, int]:
+    """Its attempt number, and how often it has failed."""
     if claim.start is not None and claim.end is not None:
         _open_gaps(database, job, claim.start, claim.end, claim.windows)
     values = {
@@ -117,20 +120,23 @@ def claim_window(database: Database, job: str, token: int, claim: Claim) -> int:
         "windows": claim.windows,
         "partial": claim.partial,
         "token": token,
+        "anew": claim.kind == RETRY,  # by hand: a call never tries a dead one
         "now": iso(claim.started),
     }
     database.change(_CLAIM, values)
-    attempts = "SELECT attempts FROM jobrun_window WHERE job = ? AND key = ?"
-    return int(database.rows(attempts, (job, claim.key))[0][0])
+    counted = "SELECT attempts, failures FROM jobrun_window WHERE job = ? AND key = ?"
+    ((attempts, failures),) = database.rows(counted, (job, claim.key))
+    return int(attempts), int(failures)
 
 
 def end_window(database: Database, result: Result) -> None:
     succeeded = result.outcome == SUCCEEDED
+    failed = DEAD if result.is_dead else FAILED
     values = {
         "job": result.job,
         "key": result.key,
         "token": result.token,
-        "state": PROCESSED if succeeded else FAILED,
+        "state": PROCESSED if succeeded else failed,
         "reason": None if succeeded else result.outcome,
         "failed": result.outcome in FAILURES,
         "next_attempt_at": None if succeeded else text(result.next_attempt_at),
@@ -139,9 +145,9 @@ def end_window(database: Database, result: Result) -> None:
     database.change(_END_WINDOW, values)
 
 
-def lose_window(database: Database, job: str, key: str | None, now: int) -> None:
-    """Its run is lost: it is due at once."""
-    database.change(_LOSE_WINDOW, {"job": job, "key": key, "now": iso(now)})
+def lose_window(database: Database, job: str, key: str | None, state: str, now: int) -> None:
+    """Its run is lost: it is due at once, or what the call has decided."""
+    database.change(_LOSE_WINDOW, {"job": job, "key": key, "state": state, "now": iso(now)})
 
 
 def void_window(database: Database, job: str, key: str, now: int) -> None:
@@ -154,11 +160,22 @@ def void_window(database: Database, job: str, key: str, now: int) -> None:
 
 
 def give_up_window(database: Database, job: str, key: str, reason: str, now: int) -> None:
-    """A failed window that will not be tried again."""
+    """A failed, held or dead one that will not be tried again."""
     database.change(
         "UPDATE jobrun_window SET state = ?, reason = ?, next_attempt_at = NULL, changed_at = ?"
-        " WHERE job = ? AND key = ? AND state = ?",
-        (SKIPPED, reason, iso(now), job, key, FAILED),
+        " WHERE job = ? AND key = ? AND state IN ('failed', 'held', 'dead')",
+        (SKIPPED, reason, iso(now), job, key),
+    )
+
+
+def make_due(database: Database, job: str, key: str, now: int) -> None:
+    """A unit that is not processed: its next call runs it; of a dead one failures count anew."""
+    database.change(
+        "UPDATE jobrun_window"
+        "   SET failures = CASE state WHEN 'dead' THEN 0 ELSE failures END,"
+        "       state = 'failed', next_attempt_at = NULL, changed_at = ?"
+        " WHERE job = ? AND key = ? AND state IN ('failed', 'held', 'dead')",
+        (iso(now), job, key),
     )
 
 

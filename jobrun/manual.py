@@ -8,7 +8,7 @@ from jobrun.options import GROUPS, USAGE
 def short_help() -> str:
     """`run --help`: one screen of 24 lines, 80 columns; the rest is behind --all."""
     return """\
-Usage: jobrun run JOB [OPTIONS] -- COMMAND [ARG]...
+Usage: jobrun run JOB [OPTIONS] -- COMMAND [ARG]...        (more: --help --all)
 One copy at a time, every window once, what was missed is made up.
 WHICH WINDOWS (not when: cron or Task Scheduler decides when)
   --every N[s|m|h|d|w|mo]   fixed grid: 15m, 1hour, 1day, 1month
@@ -17,8 +17,10 @@ WHICH WINDOWS (not when: cron or Task Scheduler decides when)
   --lag DUR                 a window is ready this long after its end [0]
   --first --anchor
 WHAT WAS MISSED     --catch-up --max-windows --max-age --stop-after
-                    --on-failure --retry-delay --lookback --pause-after
-                    --resume-after --accept-schedule --accept-clock
+                    --on-failure --lookback --accept-schedule --accept-clock
+AFTER A FAILURE     --retries --retry-delay --retry-max-delay --max-attempts
+                    --retry-on --give-up-on --on-lost --pause-after
+                    --resume-after
 WHAT COMES FIRST    --after --input --if
 ONE PIECE OF WORK   --key --key-file --window --dry-run
 THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
@@ -29,8 +31,7 @@ WHAT IS PRINTED     -q --quiet, -Q (output too), --remind, -v --verbose,
 COMMAND may use {start} {end} {start_date} {last_date} {key} ...
 Exit: the command's; 0 done or nothing to do; 2 usage; 124 timed out;
 126 not executable; 127 not found; 73-78 jobrun's own.
-More: jobrun run --help --all
-      jobrun help placeholders|exit-codes|skip-reasons|environment|crontab
+More: jobrun help placeholders|exit-codes|skip-reasons|environment|crontab
 """
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # The modes of a call, one letter each.
-PLAIN, KEY, WINDOWS, BY_HAND, RERUN, BACKFILL = "pkwhrb"
-ANY = "pkwhrb"
-GRID = "whrb"
+PLAIN, KEY, WINDOWS, BY_HAND, RERUN, BACKFILL, RETRY = "pkwhrbt"
+ANY = "pkwhrbt"
+GRID = "whrbt"
+UNITS = KEY + GRID
 OF_RUN = "pkwh"
 MODE_NAMES = {
     PLAIN: "a plain call (no --every, --cron, --key)",
@@ -28,11 +29,13 @@ MODE_NAMES = {
     BY_HAND: "--window",
     RERUN: "rerun",
     BACKFILL: "backfill",
+    RETRY: "retry",
 }
 
 # The kinds of value; `job.py` turns each into what the program works with.
 FLAG, TEXT, DURATION, COUNT, CODE, CODES = "flag", "text", "duration", "count", "code", "codes"
 LIST = "list"  # may be given again, or with commas
+TIMES = "times"  # a count that may be 0
 
 
 class Option:
@@ -101,18 +104,35 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
                "start no new window when the call is older than this"),
             _O("--on-failure", "stop|continue", ("stop", "continue"), "stop", GRID,
                "stop at the first failure, or leave a hole for the next call"),
-            _O("--retry-delay", "DUR", DURATION, "1m", GRID,
-               "a failed window is tried again not sooner; doubled each time"),
-            _O("--pause-after", "N", COUNT, "", GRID,
-               "after N failed windows in a row the job pauses itself"),
-            _O("--resume-after", "DUR", DURATION, "", GRID,
-               "so long after it one window is tried; processed: the pause ends"),
             _O("--lookback", "N", COUNT, "", GRID,
                "before new windows the N processed ones below them run again"),
             _O("--accept-schedule", "", FLAG, "", "w",
                "yes, the schedule of this job has changed (once)", kept=False),
             _O("--accept-clock", "", FLAG, "", "w",
                "yes, the clock is right although it jumped (once)", kept=False),
+        ),
+    ),
+    (
+        "AFTER A FAILURE",
+        (
+            _O("--retries", "N", TIMES, "0", ANY,
+               "try again so often, then the window is dead (--max-attempts)"),
+            _O("--retry-delay", "DUR", DURATION, "1m", ANY,
+               "not sooner than this, doubled each time; up to 1m the call waits"),
+            _O("--retry-max-delay", "DUR", DURATION, "", ANY,
+               "doubled up to this; 1h, without --retries the window's length"),
+            _O("--retry-on", "CODES", CODES, "", ANY,
+               "these exit codes only are tried again: 75 or 1-9,124"),
+            _O("--give-up-on", "CODES", CODES, "", ANY,
+               "these are not tried again: the window is dead at once"),
+            _O("--max-attempts", "M", COUNT, "", UNITS,
+               "a window that failed so often is dead: finished, and listed"),
+            _O("--on-lost", "rerun|hold", ("rerun", "hold"), "rerun", UNITS,
+               "a run that died with its host: again, or a person decides"),
+            _O("--pause-after", "N", COUNT, "", GRID,
+               "after N failed windows in a row the job pauses itself"),
+            _O("--resume-after", "DUR", DURATION, "", GRID,
+               "so long after it one window is tried; processed: the pause ends"),
         ),
     ),
     (
@@ -200,6 +220,7 @@ BY_NAME: dict[str, Option] = {
 USAGE = {
     "run": "jobrun run JOB [OPTIONS] -- COMMAND [ARG]...",
     "rerun": "jobrun rerun JOB WHEN [OPTIONS] [-- COMMAND [ARG]...]",
+    "retry": "jobrun retry JOB [WHEN] [OPTIONS] [-- COMMAND [ARG]...]",
     "backfill": "jobrun backfill JOB --from WHEN --to WHEN [OPTIONS] [-- COMMAND [ARG]...]",
 }
 
@@ -216,7 +237,7 @@ class Line:
 
 
 def read_line(argv: Sequence[str]) -> Line:
-    """Take the arguments after `run` (`rerun`, `backfill`) apart at the first bare `--`.
+    """Take the arguments after `run` (`rerun`, `retry`, `backfill`) apart at the first bare `--`.
 
     Raises UsageError for an unknown option, a missing value, an option given twice.
     """

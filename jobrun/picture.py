@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobrun import lastcall, upstream, windows
+from jobrun import fate, lastcall, upstream, windows
 from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
 from jobrun.plans import Skip
@@ -42,6 +42,7 @@ class Picture(NamedTuple):
     unfinished: Sequence[WindowRow]
     last_runs: Mapping[str, RunRow]  # by key, of what is listed
     stops: bool  # a failed window stops the later ones
+    longest: int  # seconds: the longest delay before a retry
     pause: Pause | None = None  # as on record; its time may be over
     void: int = 0  # rows that are in nobody's way since watermark or clock was set back
     waits: Skip | None = None  # what the first pending window waits for, where that is another job
@@ -77,6 +78,7 @@ def take(
         last_runs=_last_runs(ledger, job.name, unfinished),
         pause=job.pause,
         void=sum(row.state == VOID for row in rows),
+        longest=fate.longest_on_record(lastcall.of(job)),
         stops=lastcall.of(job).options.get("--on-failure", "stop") == "stop",
         waits=_waits(ledger, job, found),
     )

@@ -59,7 +59,7 @@ class Plan(NamedTuple):
         """Whether the opening says anything new."""
         new = self.opening
         texts = new.schedule, new.first, new.watermark, new.resumed_by
-        lists = new.gaps, new.ended, new.skipped, new.void, new.events, self.rows
+        lists = new.gaps, new.ended, new.due, new.skipped, new.void, new.events, self.rows
         return new.keep_largest_now or any(lists) or any(text is not None for text in texts)
 
     @property

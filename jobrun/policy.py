@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from jobrun import changes, consent, options, rows, unclosed, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_old, notes_of
-from jobrun.instants import HOUR
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
 from jobrun.rows import Block, JobRow, Opening, Pause, Stored, WindowRow
 from jobrun.value import NamedTuple
@@ -36,12 +35,13 @@ def plan_call(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
 def _planner(mode: str) -> Callable[[Job, Grid, Stored, int], Plan]:
     if mode == options.WINDOWS:
         return plan
-    from jobrun import asked
+    from jobrun import asked, asked_again
 
     by_hand: dict[str, Callable[[Job, Grid, Stored, int], Plan]] = {
         options.BY_HAND: asked.plan_window,
         options.RERUN: asked.plan_rerun,
         options.BACKFILL: asked.plan_range,
+        options.RETRY: asked_again.plan_retry,
     }
     return by_hand[mode]
 
@@ -65,17 +65,9 @@ def paused_skip(pause: Pause) -> Skip:
     return Skip(rows.PAUSED, None, fields, pause.text)
 
 
-def skipped(name: str, known: Stored, now: int, reason: str, key: str | None) -> Plan:
+def skipped(name: str, known: Stored, now: int, skip: Skip) -> Plan:
     """Nothing but a skip."""
-    return Plan(consent.begin(name, known.job, now), skips=(Skip(reason, key, {}),))
-
-
-def retry_delay(base: int, attempts: int, length: int) -> int:
-    """Seconds from the start of a failed attempt, the nth, to the next (R24).
-
-    Doubled with each one, at most the window's own length and at most an hour.
-    """
-    return min(base << min(max(attempts, 1) - 1, 32), length, HOUR)
+    return Plan(consent.begin(name, known.job, now), skips=(skip,))
 
 
 # -- the windows whose turn it is ------------------------------------------------------------------
@@ -304,7 +296,7 @@ def _hurdle(backlog: Backlog, row: WindowRow) -> Skip | None:
     """Why an unfinished row can't run now. Running ones are those of a dead holder: at once."""
     if row.state == rows.HELD:
         return Skip(rows.WINDOW_HELD, row.key, {})
-    if (due := row.due_at(backlog.now)) is not None:
+    if (due := due_at(backlog.job, row, backlog.now)) is not None:
         return Skip(rows.RETRY_LATER, row.key, {"next": due})
     if _end(row) > backlog.ready:  # the lag has grown
         return Skip(rows.NO_CLOSED_WINDOW, None, {"next": _end(row) + backlog.job.lag})
@@ -319,6 +311,15 @@ def _upstream_hurdle(backlog: Backlog, start: int, end: int) -> Skip | None:
 
     key = windows.key(backlog.job.name, start)
     return upstream.hurdle(backlog.known.upstreams, key, start, end)
+
+
+def due_at(job: Job, row: WindowRow, now: int) -> int | None:
+    """When something that failed may be tried again, where that is later than now."""
+    if row.next_attempt_at is None:
+        return None
+    from jobrun import fate
+
+    return row.due_at(now, fate.longest_delay(job))
 
 
 def _end(row: WindowRow) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobrun.output import Output
     from jobrun.plans import Unit
     from jobrun.process import Ended, Signals
-    from jobrun.rows import Claimed, Finished, RunRow
+    from jobrun.rows import Claimed, Fate, Finished, RunRow
 
 NOT_RECORDED = "not-recorded"  # an outcome that no row has
 
@@ -52,6 +52,7 @@ class Report:
         finished: Finished | None,
         output: Output,
         signals: Signals,
+        fate: Fate,
         told: bool,
     ) -> None:
         """`finished`: as recorded, None where it could not be; `told`: quiet does not hide it."""
@@ -59,10 +60,15 @@ class Report:
         word = _word(verdict, finished)
         if told or not lines.quiet or word == "FENCED":
             details = _details(word, verdict, finished)
+            state = finished.window_state if finished is not None else None
+            if self.job.retries and word == "FAILED" and state in (rows.FAILED, None):
+                details["next"] = fate.next_attempt_at
             lines.event(word, self._fields(details, ended.took), force=told)
             self._explain(ended, verdict, word, output)
             if self.job.output == "on-failure" and verdict.outcome != rows.SUCCEEDED:
                 output.show(signals)
+        if finished is not None and finished.window_state == rows.DEAD and word == "FAILED":
+            self._dead(self.unit.key or "")
         self._notes(ended, output)
         if finished is not None:
             self._breaker(finished)
@@ -75,6 +81,13 @@ class Report:
             lines.say("hint", f"after the repair: jobrun resume {self.job.name}")
         if pause := finished.resumed:
             lines.event("NOTE", self._note("resumed", by=pause.by, was=pause.text))
+
+    def _dead(self, key: str) -> None:
+        """Nobody tries it again: whatever is quiet, a person must hear of it, once."""
+        from jobrun.fate import hint
+
+        self.call.lines.event("WARNING", self._note(rows.DEAD, key=key))
+        self.call.lines.say("hint", hint(self.job.name, key, rows.DEAD))
 
     def survivors(self, pids: tuple[int, ...]) -> None:
         """Not ended, not ours to end: the next call will say orphan-alive."""

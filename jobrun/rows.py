@@ -5,9 +5,8 @@ Instants are whole seconds since 1970-01-01T00:00Z. A window is half-open, [star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from jobrun.instants import HOUR
 from jobrun.value import NamedTuple
 
 TYPE_CHECKING = False
@@ -25,6 +24,7 @@ VOID = "void"  # ended after now when watermark or clock was set back; listed, i
 FINISHED = (PROCESSED, SKIPPED, DEAD)
 UNFINISHED = (RUNNING, FAILED, HELD)
 STATES = (*UNFINISHED, *FINISHED, VOID)
+UNDONE = (FAILED, HELD, DEAD)  # of these a person may want to know
 
 # The outcomes of a run. None means that it is running, or was when its host died.
 SUCCEEDED = "succeeded"
@@ -40,6 +40,9 @@ OUTCOMES = (SUCCEEDED, *FAILURES, INTERRUPTED, FENCED)
 
 # The reason of a processed window that its own command marked (jobrun_done).
 MARKED = "marked"
+
+# An event, once after `failed`: nothing of the job is failed any longer.
+RECOVERED = "recovered"
 
 # Why a window runs.
 NEW = "new"
@@ -116,6 +119,7 @@ class JobRow(NamedTuple):
     failing: int = 0  # windows that failed one after another since the last one processed
     failing_since: int | None = None
     overrides: str | None = None  # options set on record, as JSON
+    trouble_since: int | None = None  # an event has told that it fails, none yet that it recovered
 
     @property
     def pause(self) -> Pause | None:
@@ -148,13 +152,15 @@ class WindowRow(NamedTuple):
     reason: str | None
     changed_at: int
 
-    def due_at(self, now: int) -> int | None:
+    def due_at(self, now: int, longest: int) -> int | None:
         """When it may be tried again, where that is later than now.
 
-        More than an hour ahead is no delay of ours (R24): the clock was wrong when it failed.
+        More ahead than the longest delay that its job has (fate.py) is no delay of ours: the clock
+        was wrong when it failed.
         """
         due = self.next_attempt_at
-        return due if self.state == FAILED and due is not None and 0 < due - now <= HOUR else None
+        is_ahead = self.state == FAILED and due is not None and 0 < due - now <= longest
+        return due if is_ahead else None
 
 
 class Gap(NamedTuple):
@@ -257,12 +263,14 @@ class Claim(NamedTuple):
     birth: str
     started: int
     by_hand: bool = False  # then also where the job is paused
+    attempt: int = 1  # of a plain run; that of a unit is counted in its row
 
 
 class Claimed(NamedTuple):
     run_id: int
     attempt: int
     started: int
+    failures: int = 0  # of the unit, before this run
 
 
 class Skipped(NamedTuple):
@@ -287,10 +295,12 @@ class Opening(NamedTuple):
     first: str | None = None
     watermark: int | None = None  # to be set where there is none (first run)
     gaps: tuple[Gap, ...] = ()
-    ended: tuple[tuple[str, str], ...] = ()  # (key, reason): failed rows that are given up
+    ended: tuple[tuple[str, str], ...] = ()  # (key, reason): rows that are given up
+    due: tuple[str, ...] = ()  # keys of units that failed, and may be tried again at once
     skipped: tuple[Skipped, ...] = ()
     lost: tuple[int, ...] = ()  # runs whose processes are gone
     void: tuple[str, ...] = ()  # keys of unfinished rows that have not closed (unclosed.py)
+    fates: tuple[tuple[str, str], ...] = ()  # (key, held or dead) of lost ones that don't run again
     events: tuple[tuple[str | None, str, str], ...] = ()  # (key, kind, detail)
     clock_jump_at: int | None = None  # stored as given: None clears it
     keep_largest_now: bool = False  # a clock that is not believed yet
@@ -312,6 +322,14 @@ class Breaker(NamedTuple):
     waiting_since: Callable[[int], int] | None
 
 
+class Fate(NamedTuple):
+    """What becomes of a unit after a run. `wait`: seconds after which this call tries it again."""
+
+    is_dead: bool = False
+    next_attempt_at: int | None = None
+    wait: float | None = None
+
+
 class Result(NamedTuple):
     """How a run ended, for the record."""
 
@@ -330,6 +348,8 @@ class Result(NamedTuple):
     told_at: int | None
     breaker: Breaker | None = None
     values: tuple[tuple[str, str], ...] = ()  # left for other jobs, kept if the window is processed
+    is_dead: bool = False  # its attempts are used up
+    goes_on: bool = False  # the call itself tries again: no word yet of a job that fails
 
 
 class Finished(NamedTuple):
@@ -351,6 +371,7 @@ class Stored(NamedTuple):
     blocks: Callable[[int], Iterator[Block]]  # those that end after an instant, by start
     processed: Callable[[int, int], list[Block]]  # below an instant the nearest n, by start
     upstreams: tuple[Upstream, ...] = ()  # of a scheduled call
+    failures: Callable[[], Sequence[WindowRow]] = tuple  # dead, held, failed; units too
 
 
 class Source(NamedTuple):

@@ -16,9 +16,8 @@ import time
 from typing import TYPE_CHECKING
 
 from jobrun import options, places, skips
-from jobrun.call import Situation
+from jobrun.call import Situation, note_holder
 from jobrun.errors import EXIT_SIGNAL
-from jobrun.instants import iso_z
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.signals import catch
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.job import Job
     from jobrun.ledger import Ledger
-    from jobrun.lock import Lock
     from jobrun.rows import RunRow
     from jobrun.signals import Signals
 
@@ -102,11 +100,6 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
         return turn.take(Situation(job, call, ledger, lock, signals, began, owner))
     finally:
         lock.release()
-
-
-def note_holder(lock: Lock, call: Call) -> None:
-    """For people, and for a skip that comes while the holder has no run on record."""
-    lock.note(f"{call.caller.host}:{call.caller.pid} since {iso_z(call.now())}")
 
 
 def holder(ledger: Ledger, job: str) -> RunRow | None:

@@ -44,11 +44,14 @@ def lock_held(job: Job, call: Call, ledger: Ledger, run: rows.RunRow | None, not
     """The second copy withdraws: who holds the lock, since when; WARNING where that is too long.
 
     `run` is the holder's running row; between two windows there is none, and `note`, the line that
-    the holder left in the lock file, is all there is: `host:pid since …`.
+    the holder left in the lock file, is all there is: `host:pid since …`, and with `attempt=2
+    next=…` what it waits for.
     """
     if run is None:
-        holder = note.partition(" ")[0] or None
-        return skip(job, call, ledger, rows.LOCK_HELD, None, {"holder": holder}, holder)
+        words = note.split()
+        holder = words[0] if words else None
+        waits = {name: value for name, _, value in (word.partition("=") for word in words) if value}
+        return skip(job, call, ledger, rows.LOCK_HELD, None, {"holder": holder, **waits}, holder)
     held = max(0, call.now() - run.started)
     holder = f"{run.host}:{run.pid}"
     detail = {"holder": holder, "since": run.started, "held": held, "run": run.id}

@@ -19,6 +19,7 @@ from jobrun.rows import (
     HELD,
     LOST,
     NOT_LATEST,
+    RECOVERED,
     RUNNING,
     SUCCEEDED,
     TOO_OLD,
@@ -40,6 +41,8 @@ WAITS = (FAILED, HELD, LOST, RUNNING, PENDING)
 
 # Of the job as a whole, but about windows that were given up: each of those has a row of its own.
 _OF_OTHERS = (NOT_LATEST, TOO_OLD, BY_HAND)
+# What a run beside them says as well.
+_OF_RUNS = (FAILED, RECOVERED)
 
 
 class Subject(NamedTuple):
@@ -129,7 +132,11 @@ def tell(
         closed=closed,
         held_up=_held_up(ledger, closed, runs, standing, now),
         skips=tuple(skips),
-        events=tuple(e for e in events if e.key is not None or e.kind not in _OF_OTHERS),
+        events=tuple(
+            event
+            for event in events
+            if event.kind not in (_OF_RUNS if event.key is not None else _OF_OTHERS)
+        ),
         queue=_queue(ledger, subject, standing, now - lag) if behind is None else None,
         behind=behind,
         cut=max(len(skips), len(events)) >= ABOUT,

@@ -5,6 +5,7 @@ Also what others read and plan by: the screens and the commands by hand.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jobrun import (
@@ -25,7 +26,7 @@ from jobrun import (
 )
 from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, LedgerError, Refused, UsageError
-from jobrun.plans import Plan, Unit
+from jobrun.plans import Plan, Skip, Unit
 from jobrun.rows import JobRow, Opening, RunRow, Source, Stored
 from jobrun.value import NamedTuple
 
@@ -51,7 +52,7 @@ def take(situation: Situation) -> int:
         if judged.alive is not None:
             return _skip_alive(situation, judged.alive, judged.pids)
         try:
-            plan, grid, stamp = make_plan(job, ledger, now)
+            plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
         except Refused:
             episodes.clock_behind(situation, now)
             raise
@@ -119,16 +120,38 @@ def stored(ledger: Ledger, job: str) -> Stored:
         tuple(ledger.unfinished(job)),
         lambda since: ledger.blocks(job, since),
         lambda below, limit: ledger.processed(job, below, limit),
+        failures=lambda: ledger.failures(job),
     )
 
 
-def make_plan(job: Job, ledger: Ledger, now: int) -> tuple[Plan, Grid | None, Stamp | None]:
-    """What this call is to do, whatever its mode."""
+def make_plan(
+    job: Job, ledger: Ledger, now: int, lost: Sequence[RunRow] = ()
+) -> tuple[Plan, Grid | None, Stamp | None]:
+    """What this call is to do, whatever its mode; `lost` are the runs that nobody saw end."""
     known = stored(ledger, job.name)
+    if not any(run.key for run in lost):
+        return _make_plan(job, ledger, known, now, {})
+    from jobrun import fate
+
+    found = [ledger.window(job.name, run.key) for run in lost if run.key]
+    running = [row for row in found if row is not None and row.state == rows.RUNNING]
+    fates = fate.after_loss(job, running)
+    known = fate.as_they_will_be(known, fates)
+    plan, grid, stamp = _make_plan(job, ledger, known, now, fates)
+    return fate.tell_loss(plan, fates), grid, stamp
+
+
+def _make_plan(
+    job: Job, ledger: Ledger, known: Stored, now: int, fates: Mapping[str, str]
+) -> tuple[Plan, Grid | None, Stamp | None]:
     if job.mode == options.PLAIN:
         return plan_plain(job, known, now), None, None
     if job.mode == options.KEY:
-        return plan_key(job, ledger, known, now)
+        return plan_key(job, ledger, known, now, fates)
+    if job.mode == options.RETRY and (known.job is None or known.job.schedule is None):
+        from jobrun import asked_again
+
+        return asked_again.plan_units(job, known, now), None, None
     grid = grid_of(job, known)
     source = Source(ledger.job, ledger.blocks, ledger.values)
     return plan_windows(job, grid, known, source, now), grid, None
@@ -191,9 +214,9 @@ def plan_plain(job: Job, known: Stored, now: int) -> Plan:
 
 
 def plan_key(
-    job: Job, ledger: Ledger, known: Stored, now: int
+    job: Job, ledger: Ledger, known: Stored, now: int, fates: Mapping[str, str]
 ) -> tuple[Plan, Grid | None, Stamp | None]:
-    """One unit that is no window: a key that is on record as processed is skipped."""
+    """One unit that is no window: skipped where its key is done with, or not to be tried now."""
     if halt := policy.paused(consent.begin(job.name, known.job, now), known.job):
         return halt, None, None
     key, stamp = job.key, None
@@ -201,8 +224,16 @@ def plan_key(
         key, stamp = key_file.key(job.name, job.key_file)
     assert key is not None
     row = ledger.window(job.name, key)
-    if row is not None and row.state in rows.FINISHED:
-        return policy.skipped(job.name, known, now, rows.KEY_EXISTS, key), None, None
+    state = None if row is None else fates.get(key, row.state)
+    skip = None
+    if state in rows.FINISHED:
+        skip = Skip(rows.KEY_EXISTS, key, {"state": None if state == rows.PROCESSED else state})
+    elif state == rows.HELD:
+        skip = Skip(rows.WINDOW_HELD, key, {})
+    elif row is not None and (due := policy.due_at(job, row, now)) is not None:
+        skip = Skip(rows.RETRY_LATER, key, {"next": due})
+    if skip is not None:
+        return policy.skipped(job.name, known, now, skip), None, None
     kind = rows.NEW if row is None else rows.RETRY
     return policy.single(job.name, known, now, Unit(key, None, None, kind)), None, stamp
 

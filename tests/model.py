@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from jobrun import asked, options, policy, rows, schedule, windows
+from jobrun import asked, fate, options, policy, rows, schedule, windows
 from jobrun import job as jobs
 from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import HOUR, iso
@@ -198,7 +198,8 @@ class Model:
         attempt = before.attempts + 1 if before else 1
         failures = (before.failures if before else 0) + failed
         stays = before is not None and before.state == rows.PROCESSED
-        retry = now + policy.retry_delay(job.retry_delay, attempt, unit.end - unit.start)
+        length = unit.end - unit.start
+        retry = fate.after_failure(job, unit.key, length, attempt, 3, now, now).next_attempt_at
         self.windows[unit.key] = WindowRow(
             self.name, unit.key, unit.start, unit.end,
             rows.FAILED if failed and not stays else rows.PROCESSED,

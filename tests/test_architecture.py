@@ -26,7 +26,8 @@ GROUPS = (
     ),
     (
         "planning",
-        "plans backlog upstream inputs consent changes unclosed asked policy breaker",
+        "plans backlog upstream inputs consent changes unclosed asked asked_again fate policy"
+        " breaker",
         "words time options",
     ),
     ("places", "places", "words"),
@@ -35,7 +36,8 @@ GROUPS = (
     (
         "ledger",
         "ledger gaps sqlite_errors sqlite_database sqlite_schema sqlite_skip sqlite_file"
-        " ledger_sqlite_values ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_pause"
+        " ledger_sqlite_values ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_events"
+        " ledger_sqlite_pause"
         " ledger_sqlite_care"
         " ledger_sqlite mark",
         "words places",
@@ -52,7 +54,8 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips episodes key_file command report attempts turn by_hand setting run halt",
+        "call skips episodes key_file command report attempt attempts turn by_hand setting run"
+        " halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (

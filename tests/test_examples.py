@@ -122,7 +122,11 @@ def test_the_splitter_does_as_cron_does() -> None:
 
 def test_what_the_crontab_shows_by_hand_works(jobrun: Jobrun) -> None:
     """The commands in its last comment, on jobs with the options of its lines."""
-    stand_in = {"sales": "--every 1hour --lag 10m", "report": "--every 1day --tz Europe/Istanbul"}
+    stand_in = {
+        "sales": "--every 1hour --lag 10m",
+        "report": "--every 1day --tz Europe/Istanbul",
+        "export": "--every 1day --retries 4 --retry-delay 5m",
+    }
     for job, options in stand_in.items():
         call = jobrun("run", job, *options.split(), "--", PYTHON, "-c", "", now=NOW)
         assert call.status == 0, call.stderr

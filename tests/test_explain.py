@@ -140,7 +140,8 @@ AT (UTC)                   WHAT             HOW                                 
 last words     no such table: orders    (jobrun logs 6)
 waits for it   2 windows, 2026-09-04T10:00:00+00:00/2026-09-04T12:00:00+00:00
 next           the next call (every 5m so far), not before 2026-09-04T13:02:00+00:00
-do             jobrun skip sales sales:2026-09-04T09:00:00+00:00 --reason "..."
+do             jobrun retry sales sales:2026-09-04T09:00:00+00:00
+               jobrun skip sales sales:2026-09-04T09:00:00+00:00 --reason "..."
 """
     found = explain(jobrun, f"{DAY}09:00Z", "12:31:00")
     assert re.sub(" {2,}", "  ", expected) == re.sub(" {2,}", "  ", found)

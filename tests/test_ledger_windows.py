@@ -226,7 +226,9 @@ def test_a_failed_window_that_is_given_up_is_skipped(ledger: Ledger) -> None:
     window = ledger.window("j", key)
     assert window is not None
     assert (window.state, window.reason) == (rows.SKIPPED, rows.NOT_LATEST)
-    assert [event[3:] for event in ledger.events()] == [(key, "given-up", "why")]
+    given_up, failed = (event[3:] for event in ledger.events())
+    assert given_up == (key, "given-up", "why")
+    assert failed == (key, "failed", "exit 1, run=1")
 
 
 @pytest.mark.parametrize(

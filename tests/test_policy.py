@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobrun import fate, policy, schedule
 from jobrun import job as jobs
-from jobrun import policy, schedule
 from jobrun.instants import HOUR, iso
 from jobrun.rows import Block
 from tests.cases import PARTIAL, Call, Case
@@ -127,7 +127,8 @@ def test_the_plan_is_drawn_lazily() -> None:
 )  # fmt: skip
 def test_the_delay_before_a_retry_doubles(attempts: int, length: int, seconds: int) -> None:
     """R24: at most the window's own length, and an hour."""
-    assert seconds == policy.retry_delay(60, attempts, length)
+    job = jobs.parse_run(["j", *HOURLY, "--", "true"], {})
+    assert seconds == fate.delay(job, attempts, length)
 
 
 def test_a_failed_window_is_not_tried_again_too_soon() -> None:

@@ -243,7 +243,7 @@ def test_show_of_a_key_lists_its_runs(orders: Writer) -> None:
     with orders.open() as ledger:
         row, runs = ledger.window("orders", key), ledger.runs(job="orders", key=key, limit=200)
     assert row is not None
-    screen = tables.plain(key_screen("/l.db", row, runs, {}, NOW))
+    screen = tables.plain(key_screen("/l.db", row, runs, {}, NOW, HOUR))
     assert "tries          50, of them failed 50\n" in screen
     assert "exit 3 x48" in screen
 

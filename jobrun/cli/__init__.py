@@ -1,7 +1,7 @@
 """Every command but `run`, as Typer has them: one file each, thin.
 
-`run`, `rerun` and `backfill` are read by the table of options.py (`jobrun.__main__` sends them
-there); here they are pass-throughs, so that completion and `--help` know them.
+What takes the options of `run` is read by the table of options.py (`jobrun.__main__` sends it
+there); here those verbs are pass-throughs, so that completion and `--help` know them.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ app = typer.Typer(
 _PASSED_THROUGH = {
     "run": "Run a command for what is left to do.",
     "rerun": "One window again.",
+    "retry": "What failed, is dead or is held, now.",
     "backfill": "The windows of a range that are not processed.",
 }
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from jobrun import asked, places, process, run, schedule, turn, unclosed
 from jobrun import job as jobs
 from jobrun.by_hand import known_job
-from jobrun.call import Call
+from jobrun.call import Call, note_holder
 from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.plans import Note
-from jobrun.rows import BY_HAND, FAILED, JobRow, Opening, WindowRow
+from jobrun.rows import BY_HAND, FAILED, HELD, JobRow, Opening, WindowRow
 
 if TYPE_CHECKING:
     from jobrun.schedule import Grid
@@ -47,8 +47,8 @@ def skip(
 
 
 def _skip_unit(call: Call, ledger: Ledger, row: JobRow, unit: WindowRow, reason: str) -> int:
-    """A failed unit of --key that will not be tried again."""
-    if unit.state != FAILED:
+    """A unit of --key that will not be tried again."""
+    if unit.state not in (FAILED, HELD):
         raise UsageError(f"{unit.key} is {unit.state}: there is nothing to skip")
     events = ((unit.key, BY_HAND, f"skipped: {reason}"),)
     ended = ((unit.key, BY_HAND),)
@@ -111,7 +111,7 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
         if not lock.acquire(0, signals):
             raise _busy(ledger, name)
         try:
-            run.note_holder(lock, call)
+            note_holder(lock, call)
             # Its token before the look: a run that opens after it has taken another.
             row = known_job(ledger, name)
             _refuse_alive(ledger, name, call)

@@ -53,6 +53,10 @@ _AGAIN = {
     "rerun": "One window again, whatever became of it; options, command and folder are those of"
     " the last\ncall unless given anew. WHEN: 2026-09-04T10:00Z, a date, yesterday, a key.\n"
     "Options: jobrun run --help --all\n",
+    "retry": "What failed, is dead or is held, oldest first: all, or that one; at once, whatever"
+    " its delay.\nThe failures of a dead one count anew. Options, command and folder are those of"
+    " the last\ncall unless given anew. A unit of --key is made due for its own next call.\n"
+    "Options: jobrun run --help --all\n",
     "backfill": "The windows from --from up to --to (half-open), oldest first; processed ones"
     " only with\n--redo. Options, command and folder are those of the last call unless given"
     " anew.\nOptions: jobrun run --help --all\n",

@@ -50,8 +50,8 @@ def plan(
         source = f"as last called{when} by {last.caller or 'unknown'}"
         source += ", with what is set since (show --origin)" if row.overrides else ""
         call = Call(look.environ, lambda: now, Lines(), look.path, this_caller())
-        holder = next((r for r in rows.open_runs(job) if look.is_alive(r)), None)
-        look.show(_screen(this, call, rows, source, holder))
+        alive = [run for run in rows.open_runs(job) if look.is_alive(run)]
+        look.show(_screen(this, call, rows, source, alive[0] if alive else None))
     return 0
 
 
@@ -83,7 +83,8 @@ def dry_run(job: Job, call: Call) -> int:
 
 def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:
     now = call.now()
-    plan, grid, _ = turn.make_plan(job, ledger, now)
+    lost = turn.judge_open_runs(ledger, job.name, call).lost
+    plan, grid, _ = turn.make_plan(job, ledger, now, lost)
     row = ledger.job(job.name)
     setting = Setting(
         ledger=call.ledger,

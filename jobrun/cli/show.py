@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import lastcall, printed, schedule
+from jobrun import fate, lastcall, printed, schedule
 from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import Target, find
 from jobrun.errors import UsageError
@@ -55,7 +55,8 @@ def _screen(look: Look, ledger: Ledger, target: Target) -> Screen:
         found = ledger.runs(job=job.name, key=window.key, limit=RUNS)
         runs = [look.as_it_is(run) for run in found]
         values = ledger.values(job.name, window.key)
-        return key_screen(look.path, window, runs, values, look.now)
+        longest = fate.longest_on_record(lastcall.of(job))
+        return key_screen(look.path, window, runs, values, look.now, longest)
     standing = stand(ledger, job, look.now, look.is_alive)
     grid = None if job.schedule is None else schedule.parse(job.schedule).describe()
     return job_screen(look.path, standing, ledger.events(job.name, limit=EVENTS), look.now, grid)

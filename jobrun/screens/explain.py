@@ -241,9 +241,11 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     """What a person may type now."""
     name, key = standing.facts.job.name, story.subject.key
     state, is_window = story.subject.state, story.subject.start is not None
-    if state in (FAILED, LOST):
+    if state in (FAILED, LOST, DEAD, HELD):
+        yield f"jobrun retry {name} {key}"
+    if state in (FAILED, LOST, HELD):
         yield f'jobrun skip {name} {key} --reason "..."'
-    if state in (SKIPPED, DEAD, PROCESSED) and is_window:
+    if state in (SKIPPED, PROCESSED) and is_window:
         yield f"jobrun rerun {name} {key}"
     if state == OUTSIDE:
         yield f"jobrun backfill {name} --from {iso_z(story.subject.start or 0)} --to T"

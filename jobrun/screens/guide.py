@@ -9,7 +9,7 @@ jobrun: put it before a command: one copy at a time, every window once.
 
 look   status  history  windows  logs  show  plan  doctor
        explain  skips  events
-act    rerun  backfill  skip  pause  resume  stop  set  unset
+act    rerun  retry  backfill  skip  pause  resume  stop  set  unset
        watermark  forget
 more   jobrun COMMAND --help    jobrun help TOPIC: placeholders, exit-codes,
        skip-reasons, environment, crontab
@@ -67,7 +67,7 @@ not-latest              given up by --catch-up latest
 too-old                 given up by --max-age
 by-hand                 jobrun skip
 retry-later             it failed a moment ago; --retry-delay
-window-held             a window waits for a person
+window-held             its run was lost, --on-lost hold: a person decides
 paused                  the job is paused (jobrun resume)
 clock-behind-watermark  the clock is a little behind what is done
 upstream-pending        --after: the other job is not as far yet (up=)

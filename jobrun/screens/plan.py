@@ -9,7 +9,7 @@ from jobrun import options, placeholders
 from jobrun.instants import MINUTE, iso
 from jobrun.job import Job
 from jobrun.plans import Note, Plan, Skip, Unit
-from jobrun.rows import PAUSED, UPSTREAM, JobRow, RunRow
+from jobrun.rows import PAUSED, RETRY_LATER, UPSTREAM, JobRow, RunRow
 from jobrun.screen import (
     DIM,
     GOOD,
@@ -21,6 +21,7 @@ from jobrun.screen import (
     Screen,
     Table,
     about,
+    boundary,
     head,
     line,
     minute,
@@ -97,9 +98,14 @@ def _rows(setting: Setting, plan: Plan, values: Values) -> Iterator[tuple[Cell, 
     for skip in plan.skips:
         unit_cell = NOTHING if skip.key is None else Cell(skip.key.partition(":")[2], skip.key)
         yield Cell("skip", style=WARN), unit_cell, _why(skip, now), NOTHING
+    for key in plan.opening.due:
+        yield Cell("due", style=GOOD), Cell(key.partition(":")[2], key), Cell("by hand"), NOTHING
 
 
 def _why(skip: Skip, now: int) -> Cell:
+    later = skip.fields.get("next")
+    if skip.reason == RETRY_LATER and isinstance(later, int):
+        return Cell(f"{skip.reason}, not before {boundary(later, now)}")
     if skip.reason not in UPSTREAM:
         return Cell(skip.reason)
     return Cell(f"{skip.reason}: {waits_for(skip, now)}", style=WARN)
@@ -170,7 +176,8 @@ def _end(setting: Setting, plan: Plan) -> Line:
     if plan.left != 0:
         parts.append("the next call finds more at once")
     elif plan.waits is not None:
-        parts.append(f"next call that finds more: {minute(plan.waits)} UTC")
+        seconds = "" if plan.waits % MINUTE == 0 else f":{plan.waits % MINUTE:02}"
+        parts.append(f"next call that finds more: {minute(plan.waits)}{seconds} UTC")
     run = setting.holder
     if run is not None:
         since = moment(run.started, setting.now)
@@ -214,6 +221,7 @@ def _data(setting: Setting, plan: Plan, values: Values) -> dict[str, object]:
             {"start": iso(g.start), "end": iso(g.end), "windows": g.windows, "reason": g.reason}
             for g in opening.gaps
         ],
+        "due": list(opening.due),
         "ended": [{"key": key, "reason": reason} for key, reason in opening.ended],
         "skips": [_skip_data(skip) for skip in plan.skips],
         "left": plan.left,

@@ -133,11 +133,16 @@ def _brief(run: RunRow, now: int) -> Cell:
 
 
 def key_screen(
-    ledger: str, row: WindowRow, runs: Sequence[RunRow], values: Mapping[str, str], now: int
+    ledger: str,
+    row: WindowRow,
+    runs: Sequence[RunRow],
+    values: Mapping[str, str],
+    now: int,
+    longest: int,
 ) -> Screen:
-    """`values` are what the window left for other jobs."""
+    """`values` are what the window left for other jobs; `longest` is its job's longest delay."""
     window = None if row.start is None or row.end is None else span_cell(row.start, row.end, now)
-    later = row.due_at(now)
+    later = row.due_at(now, longest)
     fields: Fields = (
         ("key", Cell(row.key)),
         ("state", Cell(row.state)),

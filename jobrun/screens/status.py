@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from jobrun.fate import longest_on_record
 from jobrun.instants import iso
 from jobrun.rows import Pause, RunRow, WindowRow
 from jobrun.screen import (
@@ -143,7 +144,7 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
     how = outcome(last) if last is not None and last.key == row.key else row.state
     what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
     what += [f"{plural(_waiting(standing), 'later window')} wait"] if _waiting(standing) else []
-    if (due := row.due_at(now)) is not None:
+    if (due := row.due_at(now, longest_on_record(standing.facts.spec))) is not None:
         what.append(f"next try not before {boundary(due, now)}")
     return ", ".join(what), hint.replace("history", "explain")
 

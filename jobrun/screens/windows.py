@@ -210,7 +210,7 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
     if slot.state != FAILED:
         return f"{plural(stretch.windows, 'window')}, {slot.row.reason}" if slot.row.reason else ""
     last = f"{outcome(run)}, last {moment(run.started, now)}" if run is not None else "failed"
-    later = slot.row.due_at(now)
+    later = slot.row.due_at(now, picture.longest)
     when = (
         f"by {_next_call(picture, now)}" if later is None else f"not before {boundary(later, now)}"
     )

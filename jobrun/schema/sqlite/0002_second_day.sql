@@ -8,6 +8,12 @@ ALTER TABLE jobrun_job ADD COLUMN failing INTEGER NOT NULL DEFAULT 0 CHECK (fail
 ALTER TABLE jobrun_job ADD COLUMN failing_since TEXT;
 ALTER TABLE jobrun_job ADD COLUMN failing_run INTEGER;   -- the first failed run of them
 
+-- Since when events have told that the job fails: set by `failed`, cleared by `recovered`.
+ALTER TABLE jobrun_job ADD COLUMN trouble_since TEXT;
+
+-- What is dead is finished, but listed until a person looks.
+CREATE INDEX jobrun_window_dead ON jobrun_window (job, start) WHERE state = 'dead';
+
 -- JSON: {"--timeout": {"value": "2h", "by": "anna", "at": "...", "reason": "..."}}
 ALTER TABLE jobrun_job ADD COLUMN overrides TEXT;
 
