@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobrun import fate, lastcall, upstream, windows
-from jobrun.errors import UsageError
+from jobrun import fate, lastcall, upstream
 from jobrun.ledger import Ledger
 from jobrun.plans import Skip
 from jobrun.rows import RUNNING, VOID, JobRow, Pause, RunRow, Source, WindowRow
@@ -90,11 +89,7 @@ def _waits(ledger: Ledger, job: JobRow, found: Sequence[Slot]) -> Skip | None:
     if first is None:
         return None
     source = Source(ledger.job, ledger.blocks, ledger.values)
-    try:
-        upstreams = upstream.of_last_call(job, source)
-    except UsageError:  # of a newer program
-        return None
-    return upstream.hurdle(upstreams, windows.key(job.name, first.start), first.start, first.end)
+    return upstream.last_hurdle(job, source, first.start, first.end)
 
 
 def _slots(

@@ -7,6 +7,8 @@ running  a run is under way
 STUCK    it has been under way for longer than --stuck-after
 lost     a run has no outcome and its processes are gone; the next call runs its window again
 LATE     nobody has called it for longer than ever between two calls on record
+BLOCKED  another job, which it comes after, has given up what its next window needs
+waits    another job, which it comes after, is not as far yet
 paused   on purpose; or by itself, which is a trouble
 """
 
@@ -17,24 +19,28 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from jobrun import lastcall, schedule, unclosed
+from jobrun import lastcall, schedule, unclosed, upstream
 from jobrun.instants import DAY, MINUTE
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
+from jobrun.plans import Skip
 from jobrun.rows import (
     BREAKER,
     FAILED,
     FAILURES,
     HELD,
     NO_CLOSED_WINDOW,
+    UPSTREAM_FAILED,
     JobRow,
     RunRow,
     SkipRow,
+    Source,
     WindowRow,
 )
 
 NEW, OK, FAILING, RUNNING = "new", "ok", "FAILING", "running"
 STUCK, LOST, LATE, PAUSED = "STUCK", "lost", "LATE", "paused"
+BLOCKED, WAITS = "BLOCKED", "waits"
 
 # A look reads so many rows of a job; before it says LATE it reads deeper, for the quiet nights and
 # weekends of a crontab line like `*/15 9-17 * * 1-5`.
@@ -66,11 +72,12 @@ class Facts(NamedTuple):
     idle_every: int | None  # mean seconds between calls that found nothing to do
     behind: Behind
     usual: float | None  # seconds that a run takes
+    waits: Skip | None = None  # why its next window, which has closed, waits for another job
 
 
 class Standing(NamedTuple):
-    """`state` is the one word; `troubles` are all of FAILING, STUCK, lost, LATE, paused (by
-    itself) that are true."""
+    """`state` is the one word; `troubles` are all of FAILING, STUCK, lost, LATE, BLOCKED, paused
+    (by itself) that are true."""
 
     facts: Facts
     state: str
@@ -99,7 +106,16 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
         idle_every=_idle_every(ledger.skips(job.name)),
         behind=behind(ledger, job, unfinished, now, spec.seconds("--lag", 0)),
         usual=ledger.usual(job.name),
+        waits=waits(ledger, job, now - spec.seconds("--lag", 0)),
     )
+
+
+def waits(ledger: Ledger, job: JobRow, ready: int) -> Skip | None:
+    """What the window at the watermark waits for; `ready` is now less the lag."""
+    if job.watermark is None or job.next is None or job.next > ready:
+        return None
+    source = Source(ledger.job, ledger.blocks, ledger.values)
+    return upstream.last_hurdle(job, source, job.watermark, job.next)
 
 
 def stand(ledger: Ledger, job: JobRow, now: int, alive: Alive) -> Standing:
@@ -175,6 +191,7 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
             (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
             (LOST, lost is not None),
             (LATE, not paused and running is None and _is_late(facts, now)),
+            (BLOCKED, facts.waits is not None and facts.waits.reason == UPSTREAM_FAILED),
             (PAUSED, paused and facts.job.paused_by == BREAKER),
         )
         if is_true
@@ -200,9 +217,11 @@ def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paus
         return RUNNING
     if paused:
         return PAUSED
-    for word in (FAILING, LATE):
+    for word in (FAILING, LATE, BLOCKED):
         if word in troubles:
             return word
+    if facts.waits is not None:
+        return WAITS
     return OK if facts.runs else NEW
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jobrun import schedule, windows
+from jobrun import schedule, upstream, windows
 from jobrun.ledger import ABOUT, Ledger
+from jobrun.plans import Skip
 from jobrun.rows import (
     BY_HAND,
     FAILED,
@@ -29,6 +30,7 @@ from jobrun.rows import (
     JobRow,
     RunRow,
     SkipRow,
+    Source,
     WindowRow,
 )
 from jobrun.standing import Standing
@@ -89,6 +91,7 @@ class Story(NamedTuple):
     events: tuple[EventRow, ...]
     queue: Queue | None
     behind: WindowRow | None  # the unfinished window that this one waits for
+    upstream: Skip | None  # why it waits for another job
     cut: bool  # there may be more skips or events than were read
 
 
@@ -139,6 +142,7 @@ def tell(
         ),
         queue=_queue(ledger, subject, standing, now - lag) if behind is None else None,
         behind=behind,
+        upstream=_upstream(ledger, job, subject) if closed is not None else None,
         cut=max(len(skips), len(events)) >= ABOUT,
     )
 
@@ -195,6 +199,15 @@ def _behind(subject: Subject, standing: Standing) -> WindowRow | None:
         return None
     rows = (row for row in standing.facts.unfinished if row.start is not None)
     return next((row for row in rows if mark <= (row.start or 0) < (subject.start or 0)), None)
+
+
+def _upstream(ledger: Ledger, job: JobRow, subject: Subject) -> Skip | None:
+    """By the --after of the last call."""
+    start, end = subject.start, subject.end
+    if start is None or end is None or subject.state not in WAITS:
+        return None
+    source = Source(ledger.job, ledger.blocks, ledger.values)
+    return upstream.last_hurdle(job, source, start, end)
 
 
 def _queue(ledger: Ledger, subject: Subject, standing: Standing, ready: int) -> Queue | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
-from jobrun import lastcall, links, rows
+from jobrun import lastcall, links, rows, windows
 from jobrun.backlog import GAP
-from jobrun.errors import ConfigError
+from jobrun.errors import ConfigError, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import Skip
 from jobrun.rows import Block, JobRow, Source
@@ -143,10 +143,16 @@ def of(after: Iterable[tuple[str, str]], source: Source) -> tuple[Upstream, ...]
     return tuple(Upstream(name, wants, row and row.watermark, source) for name, wants, row in found)
 
 
-def of_last_call(row: JobRow, source: Source) -> tuple[Upstream, ...]:
-    """The upstreams that the job was last called with. Raises UsageError."""
-    text = lastcall.read(row.spec).options.get("--after")
-    return of(links.after(text), source) if text else ()
+def last_hurdle(row: JobRow, source: Source, start: int, end: int) -> Skip | None:
+    """Why the job's window [start, end) can't run yet, by the --after of its last call."""
+    text = lastcall.of(row).options.get("--after")
+    if not text:
+        return None
+    try:
+        upstreams = of(links.after(text), source)
+    except UsageError:  # of a newer program
+        return None
+    return hurdle(upstreams, windows.key(row.name, start), start, end)
 
 
 def check(job: str, after: Iterable[tuple[str, str]], source: Source) -> None:

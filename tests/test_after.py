@@ -355,9 +355,98 @@ def test_the_screens_say_what_it_waits_for(jobrun: Jobrun) -> None:
     strip = jobrun("windows", "j", now=FIVE_PAST).stdout
     assert "waits for up, done to 09-04 11:00, failed 09-04 11:00 - 12:00" in strip
     jobrun("skip", "up", f"up:{hour('11')}", "--reason", "x", now=FIVE_PAST)
-    assert "up is skipped 09-04 11:00 - 12:00" in jobrun("windows", "j", now=FIVE_PAST).stdout
+    assert "up: skipped 09-04 11:00 - 12:00" in jobrun("windows", "j", now=FIVE_PAST).stdout
     jobrun("forget", "up", "--yes", now=FIVE_PAST)
     assert "waits for up, not begun" in jobrun("windows", "j", now=FIVE_PAST).stdout
+
+
+def test_status_and_explain_name_the_other_job(jobrun: Jobrun) -> None:
+    """`waits` is no trouble of its own; BLOCKED is, with what to type; explain tells the same."""
+    upstream_at_eleven(jobrun)
+    after(jobrun)
+    status = jobrun("status", now=FIVE_PAST)
+    assert "\nj    waits  " in status.stdout
+    assert "\nj  waits for up, done to 09-04 11:00\n" in status.stdout
+    assert jobrun("status", "j", "--check", now=FIVE_PAST) == (0, "", "")
+    told = jobrun("explain", "j", f"j:{hour('11')}", now=FIVE_PAST).stdout
+    assert "upstream       waits for up, done to 09-04 11:00" in told
+    jobrun("skip", "up", f"up:{hour('11')}", "--reason", "x", now=FIVE_PAST)
+    blocked = jobrun("status", "j", "--check", now=FIVE_PAST)
+    assert blocked.status == 1
+    assert "j  BLOCKED: up: skipped 09-04 11:00 - 12:00" in blocked.stdout
+    assert "jobrun backfill up --from" in blocked.stdout
+    data = json.loads(jobrun("status", "j", "--json", now=FIVE_PAST).stdout)["jobs"][0]
+    assert (data["state"], data["waits"]["state"]) == ("BLOCKED", "skipped")
+    assert "up: skipped" in jobrun("explain", "j", f"j:{hour('11')}", now=FIVE_PAST).stdout
+
+
+# -- the graph -------------------------------------------------------------------------------------
+
+
+def linked(jobrun: Jobrun) -> None:
+    """extract, load after it with a value and a condition, report after both; another job."""
+    now = f"{DAY}T11:05Z"
+    leave = ("--", "sh", "-c", 'echo "rows=5" > "$JOBRUN_VALUES"')
+    jobrun("run", "extract", *HOURLY, *leave, now=now)
+    load = ("--after", "extract", "--input", "ROWS=extract.rows", "--if", "int(ROWS) > 3")
+    jobrun("run", "load", *HOURLY, *load, "--", "true", now=now)
+    both = ("--after", "extract:finished", "--after", "load")
+    jobrun("run", "a-report", *HOURLY, *both, "--", "true", now=now)
+    jobrun("run", "beat", "--", "true", now=now)
+
+
+def test_graph_shows_who_comes_after_whom_and_who_waits(jobrun: Jobrun) -> None:
+    """Upstreams first; how far each is; jobs that stand alone are counted."""
+    linked(jobrun)
+    screen = jobrun("graph", now=f"{DAY}T12:05Z").stdout
+    lines = [line.split() for line in screen.splitlines()[1:]]
+    assert [line[0] for line in lines] == ["JOB", "extract", "load", "a-report", "1"]
+    assert "ROWS=extract.rows, if int(ROWS) > 3" in screen
+    assert "extract:finished, load" in screen
+    assert screen.count("waits for") == 2
+    data = json.loads(jobrun("graph", "--json", now=f"{DAY}T12:05Z").stdout)
+    load = data["jobs"][1]
+    assert load["after"] == [{"job": "extract", "wants": "processed"}]
+    assert load["inputs"] == [{"name": "ROWS", "up": "extract", "key": "rows"}]
+    assert (load["if"], load["done_to"]) == ("int(ROWS) > 3", hour("11"))
+    assert load["waits"]["up"] == "extract"
+    assert data["alone"] == 1
+
+
+def test_graph_as_mermaid(jobrun: Jobrun) -> None:
+    """A flowchart; finished is dotted, values are on the arrow, nothing in a label ends it."""
+    linked(jobrun)
+    found = jobrun("graph", "--mermaid", now=f"{DAY}T12:05Z")
+    assert found.stdout == (
+        "flowchart LR\n"
+        '    job1["extract"]\n'
+        '    job2["load<br/>if int(ROWS) #gt; 3"]\n'
+        '    job3["a-report"]\n'
+        '    job1 -->|"ROWS=rows"| job2\n'
+        "    job1 -.-> job3\n"
+        "    job2 --> job3\n"
+    )
+
+
+def test_graph_of_what_is_not_there(jobrun: Jobrun) -> None:
+    """No ledger, no links, an upstream that was forgotten, two forms at once."""
+    assert jobrun("graph", now=FIVE_PAST).status == 0
+    jobrun("run", "beat", "--", "true", now=FIVE_PAST)
+    assert "no job comes after another" in jobrun("graph", now=FIVE_PAST).stdout
+    linked(jobrun)
+    jobrun("forget", "extract", "--yes", now=FIVE_PAST)
+    assert "not on record" in jobrun("graph", now=FIVE_PAST).stdout
+    both = jobrun("graph", "--json", "--mermaid", now=FIVE_PAST)
+    assert (both.status, both.stdout) == (2, "")
+
+
+def test_a_circle_on_record_is_shown_all_the_same(jobrun: Jobrun) -> None:
+    """No call makes one; a hand in the ledger, or an older program, may have."""
+    linked(jobrun)
+    spec = '{"options": {"--every": "1h", "--after": "a-report"}}'
+    jobrun.change("update jobrun_job set spec = ? where name = 'extract'", spec)
+    lines = jobrun("graph", now=FIVE_PAST).stdout.splitlines()
+    assert sorted(line.split()[0] for line in lines[2:5]) == ["a-report", "extract", "load"]
 
 
 # -- one upstream, read forward -------------------------------------------------------------------

@@ -351,7 +351,17 @@ def test_every_option_that_is_mentioned_exists() -> None:
     """In prose too: a renamed option is renamed everywhere."""
     prose = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose))
-    of_screens = {"--check", "--at", "--json", "--set", "--reason", "--all", "--clear", "--help"}
+    of_screens = {
+        "--mermaid",
+        "--check",
+        "--at",
+        "--json",
+        "--set",
+        "--reason",
+        "--all",
+        "--clear",
+        "--help",
+    }
     of_screens |= {"--for", "--until", "--kill", "--origin"}
     assert mentioned - of_screens <= set(options.BY_NAME)
 

@@ -16,6 +16,7 @@ from jobrun.cli import (
     events,
     explain,
     forget,
+    graph,
     guide,
     history,
     logs,
@@ -77,6 +78,7 @@ app.command("explain")(explain.explain)
 app.command("skips")(skips.skips)
 app.command("events")(events.events)
 app.command("plan")(plan.plan)
+app.command("graph")(graph.graph)
 app.command("doctor")(doctor.doctor)
 app.command("skip")(skip.skip)
 app.command("watermark")(watermark.watermark)

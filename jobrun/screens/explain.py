@@ -14,6 +14,7 @@ from jobrun.rows import (
     PROCESSED,
     RUNNING,
     SKIPPED,
+    UPSTREAM_FAILED,
     VOID,
     EventRow,
     Gap,
@@ -41,7 +42,15 @@ from jobrun.screen import (
     span_cell,
 )
 from jobrun.screens.events import event_data
-from jobrun.screens.runs import Folded, fold, outcome, outcome_cell, run_data, took
+from jobrun.screens.runs import (
+    Folded,
+    fold,
+    outcome,
+    outcome_cell,
+    run_data,
+    took,
+    waits_for,
+)
 from jobrun.screens.skips import skip_data
 from jobrun.screens.status import pause_text
 from jobrun.standing import Standing
@@ -213,6 +222,9 @@ def _tail(
         row = story.behind
         span = span_cell(row.start or 0, row.end or 0, now)
         yield "waits for", Cell(f"{span.text}, {row.state}", f"{span.full}, {row.state}")
+    if story.upstream is not None:
+        style = BAD if story.upstream.reason == UPSTREAM_FAILED else WARN
+        yield "upstream", Cell(waits_for(story.upstream, now), style=style)
     upcoming = _next(story, standing, now)
     if upcoming is not None:
         yield "next", upcoming

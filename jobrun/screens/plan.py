@@ -30,7 +30,7 @@ from jobrun.screen import (
     plural,
     span_cell,
 )
-from jobrun.screens.runs import waits_for
+from jobrun.screens.runs import waits_data, waits_for
 from jobrun.screens.status import pause_data, pause_text
 
 SHOWN = 20  # runs
@@ -233,10 +233,9 @@ def _data(setting: Setting, plan: Plan, values: Values) -> dict[str, object]:
 
 
 def _skip_data(skip: Skip) -> dict[str, object]:
-    """With what the call's own line would say of an upstream."""
-    more = skip.fields if skip.reason in UPSTREAM else {}
-    shown = {name.replace("-", "_"): _field(value) for name, value in more.items() if value}
-    return {"reason": skip.reason, "key": skip.key, **shown}
+    if skip.reason in UPSTREAM:
+        return waits_data(skip)
+    return {"reason": skip.reason, "key": skip.key}
 
 
 def _unit_data(unit: Unit) -> dict[str, object]:

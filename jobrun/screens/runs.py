@@ -58,9 +58,22 @@ def waits_for(skip: Skip, now: int) -> str:
     up, mark, window = (skip.fields.get(name) for name in ("up", "watermark", "up-window"))
     of = f" {span(window[0], window[1], now)}" if isinstance(window, tuple) else ""
     if skip.reason == UPSTREAM_FAILED:
-        return f"{up} is {skip.fields['state']}{of}"
+        return f"{up}: {skip.fields['state']}{of}"
     done = f"done to {boundary(mark, now)}" if isinstance(mark, int) else "not begun"
     return f"waits for {up}, {done}" + (f", {skip.fields['state']}{of}" if of else "")
+
+
+def waits_data(skip: Skip) -> dict[str, object]:
+    """What jobrun's line says of an upstream, as JSON has it."""
+    mark, window = skip.fields.get("watermark"), skip.fields.get("up-window")
+    return {
+        "reason": skip.reason,
+        "key": skip.key,
+        "up": skip.fields.get("up"),
+        "watermark": iso(mark) if isinstance(mark, int) else None,
+        "up_window": "/".join(map(iso, window)) if isinstance(window, tuple) else None,
+        "state": skip.fields.get("state"),
+    }
 
 
 def outcome_cell(run: RunRow, text: str | None = None) -> Cell:

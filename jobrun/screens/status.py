@@ -30,8 +30,9 @@ from jobrun.screen import (
     plural,
     span,
 )
-from jobrun.screens.runs import outcome, outcome_cell, run_data
+from jobrun.screens.runs import outcome, outcome_cell, run_data, waits_data, waits_for
 from jobrun.standing import (
+    BLOCKED,
     FAILING,
     LATE,
     LOST,
@@ -40,6 +41,7 @@ from jobrun.standing import (
     PAUSED,
     RUNNING,
     STUCK,
+    WAITS,
     Behind,
     Standing,
 )
@@ -49,6 +51,8 @@ STYLES = {
     FAILING: BAD,
     RUNNING: BUSY,
     LATE: WARN,
+    BLOCKED: BAD,
+    WAITS: WARN,
     STUCK: WARN,
     LOST: BAD,
     PAUSED: STILL,
@@ -65,7 +69,8 @@ def status_screen(ledger: str, standings: Sequence[Standing], now: int, *, check
         return Screen(troubles, data)
     rows = tuple(_row(s, now) for s in standings)
     pauses = tuple(part for s in standings for part in pause_lines(s, now))
-    return Screen((head(ledger, now), Table(TITLES, rows), *troubles, *pauses), data)
+    waiting = tuple(part for s in standings for part in waits_lines(s, now))
+    return Screen((head(ledger, now), Table(TITLES, rows), *troubles, *pauses, *waiting), data)
 
 
 def _row(standing: Standing, now: int) -> tuple[Cell, ...]:
@@ -112,6 +117,19 @@ def trouble_lines(standing: Standing, now: int) -> Iterator[Line]:
         what, hint = _EXPLAIN[trouble](standing, now)
         yield Line((Cell(f"{name}  {trouble}: ", style=STYLES[trouble]), Cell(what)))
         yield line(f"  {hint}", DIM)
+
+
+def waits_lines(standing: Standing, now: int) -> Iterator[Line]:
+    """No trouble of its own: the other job is to be looked at."""
+    skip = standing.facts.waits
+    if skip is not None and BLOCKED not in standing.troubles:
+        yield Line((Cell(f"{standing.facts.job.name}  "), Cell(waits_for(skip, now), style=WARN)))
+
+
+def _blocked(standing: Standing, now: int) -> tuple[str, str]:
+    skip = standing.facts.waits
+    assert skip is not None
+    return waits_for(skip, now), skip.hint or ""
 
 
 def pause_lines(standing: Standing, now: int) -> Iterator[Line]:
@@ -205,7 +223,14 @@ def _late(standing: Standing, now: int) -> tuple[str, str]:
     return f"not called for {silent}{was}: is its crontab line there?", "jobrun doctor"
 
 
-_EXPLAIN = {FAILING: _failing, STUCK: _stuck, LOST: _lost, LATE: _late, PAUSED: _paused}
+_EXPLAIN = {
+    FAILING: _failing,
+    STUCK: _stuck,
+    LOST: _lost,
+    LATE: _late,
+    BLOCKED: _blocked,
+    PAUSED: _paused,
+}
 
 
 def standing_data(standing: Standing) -> dict[str, object]:
@@ -230,6 +255,7 @@ def standing_data(standing: Standing) -> dict[str, object]:
         "last_run": None if last is None else run_data(last),
         "alike": standing.alike,
         "usual_seconds": standing.facts.usual,
+        "waits": None if standing.facts.waits is None else waits_data(standing.facts.waits),
         "called": iso(job.last_seen),
         "called_every_seconds": standing.called_every,
     }
