@@ -51,6 +51,18 @@ class Asked(NamedTuple):
     gives_up: bool = False
 
 
+def unchanged(before: Record, after: Record) -> bool:
+    """But for one thing: that a clock is behind is an event, and takes a token to be written."""
+    told = [line for line in after.dump if "'clock-behind'" in line and line not in before.dump]
+    if not told:
+        return before.dump == after.dump
+    kept, now = (
+        [line for line in record.dump if line not in told and '"jobrun_job"' not in line]
+        for record in (before, after)
+    )
+    return kept == now and (before.mark, before.schedule) == (after.mark, after.schedule)
+
+
 class Owed:
     """`done`: what commands did, their end on record. `due`: when a failed one may run again."""
 
@@ -69,7 +81,7 @@ class Owed:
     def check(self, asked: Asked, before: Record, after: Record, status: int) -> None:
         started = list(after.runs[len(before.runs) :])
         if status in REFUSED:
-            assert before.dump == after.dump, "a refused call changed something"
+            assert unchanged(before, after), "a refused call changed something"
             return
         if asked.verb not in ("plain", "key"):
             before = self._take_back(asked, before)
