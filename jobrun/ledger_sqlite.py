@@ -20,6 +20,7 @@ from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
 from jobrun.ledger_sqlite_events import note_end
 from jobrun.ledger_sqlite_pause import (
+    before_end,
     begin_pause,
     count_failure,
     end_pause,
@@ -134,13 +135,11 @@ class SqliteLedger(SqliteReads):
         with self._writing(FINISH_PATIENCE, lost=NotRecorded):
             if not self._is_holder(result):
                 return self._fence(result)
-            was, _ = self._window_state(result)
+            before = before_end(self._database, result.run_id)
             self._end_run(result, result.outcome)
             end_window(self._database, result)
             state, marked = self._window_state(result)
-            tripped, resumed = None, None
-            if marked or not result.goes_on:  # else nothing is settled yet
-                tripped, resumed = weigh_end(self._database, result, was, marked)
+            tripped, resumed = weigh_end(self._database, result, before, marked)
             if result.outcome == SUCCEEDED or marked:
                 keep_values(self._database, result)
             note_end(self._database, result, state, marked)

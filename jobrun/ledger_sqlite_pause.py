@@ -21,6 +21,7 @@ from jobrun.rows import (
     Result,
 )
 from jobrun.sqlite_database import Database
+from jobrun.value import NamedTuple
 
 PAUSED, RESUMED = "paused", "resumed"  # events
 
@@ -53,9 +54,23 @@ UPDATE jobrun_job
 """
 
 _CLEAR = """
-UPDATE jobrun_job SET failing = 0, failing_since = NULL, failing_run = NULL
- WHERE name = :job AND failing > 0
+UPDATE jobrun_job SET failing = 0, failing_since = NULL, failing_run = NULL WHERE name = :job
 """
+
+_BEFORE = """
+SELECT r.kind, w.state, j.failing FROM jobrun_run AS r
+  JOIN jobrun_job AS j ON j.name = r.job
+  LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key
+ WHERE r.id = ?
+"""
+
+
+class Before(NamedTuple):
+    """What the end of a run is weighed by, read before it is recorded."""
+
+    kind: str | None
+    state: str | None  # of its window
+    failing: int
 
 
 def is_paused(database: Database, job: str, now: int) -> bool:
@@ -88,36 +103,40 @@ def end_pause(database: Database, job: str, by: str, now: int) -> bool:
 
 def count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
     """Of a run in its turn; what a person asks for by hand does not count, nor what runs again."""
-    ((kind, key),) = database.rows("SELECT kind, key FROM jobrun_run WHERE id = ?", (run_id,))
-    if kind not in (None, NEW, RETRY):
-        return False
-    database.change(_COUNT, {"job": job, "key": key, "run": run_id, "now": iso(now)})
-    return True
+    for kind, key in database.rows("SELECT kind, key FROM jobrun_run WHERE id = ?", (run_id,)):
+        if kind in (None, NEW, RETRY):
+            database.change(_COUNT, {"job": job, "key": key, "run": run_id, "now": iso(now)})
+            return True
+    return False
+
+
+def before_end(database: Database, run_id: int) -> Before:
+    for row in database.rows(_BEFORE, (run_id,)):
+        return Before(*row)
+    return Before(None, None, 0)  # its row was taken away meanwhile
 
 
 def weigh_end(
-    database: Database, result: Result, was: str | None, marked: bool
+    database: Database, result: Result, before: Before, marked: bool
 ) -> tuple[Pause | None, Pause | None]:
     """The pause that the end of a run makes, and the one that it ends.
 
-    `was` is the state that its window had before, `marked` whether its command marked it.
+    `marked` is whether its command marked it.
     """
     if result.outcome != SUCCEEDED and not marked:
         return _weigh_failure(database, result), None
-    if was == PROCESSED and not marked:  # once more: nothing new is done
-        return None, None
-    return None, _weigh_success(database, result)
+    if before.kind == LOOKBACK or (before.state == PROCESSED and not marked):
+        return None, None  # once more: nothing new is done
+    return None, _weigh_success(database, result, before.failing)
 
 
-def _weigh_success(database: Database, result: Result) -> Pause | None:
+def _weigh_success(database: Database, result: Result, failing: int) -> Pause | None:
     """A window is processed that was not before: nothing fails any more.
 
     Where it was a probe, the breaker's pause is over: that pause.
     """
-    ((kind,),) = database.rows("SELECT kind FROM jobrun_run WHERE id = ?", (result.run_id,))
-    if kind == LOOKBACK:
-        return None
-    database.change(_CLEAR, {"job": result.job})
+    if failing:
+        database.change(_CLEAR, {"job": result.job})
     pause = _pause(database, result.job) if result.breaker is not None else None
     if pause is None or pause.by != BREAKER or pause.holds(result.ended):
         return None
@@ -132,7 +151,7 @@ def _weigh_failure(database: Database, result: Result) -> Pause | None:
     is_failure = result.outcome in FAILURES
     if not is_failure or not count_failure(database, result.job, result.run_id, result.ended):
         return None
-    if result.breaker is None:
+    if result.breaker is None or result.goes_on:  # that it fails is not settled yet
         return None
     until = None
     if result.breaker.probe_after is not None:
@@ -145,10 +164,15 @@ def _weigh_failure(database: Database, result: Result) -> Pause | None:
     failed, waiting = _failing(database, result.job, result.breaker)
     if failed + waiting < result.breaker.windows:
         return None
-    reason = f"{failed + waiting} windows failed" + (" or wait for one that did" * bool(waiting))
-    tripped = Pause(result.ended, until, BREAKER, reason)
+    tripped = Pause(result.ended, until, BREAKER, _reason(failed, waiting))
     begin_pause(database, result.job, tripped)
     return tripped
+
+
+def _reason(failed: int, waiting: int) -> str:
+    number = failed + waiting
+    windows = f"{number} window{'' if number == 1 else 's'} failed"
+    return f"{windows} or wait for one that did" if waiting else windows
 
 
 def _failing(database: Database, job: str, breaker: Breaker) -> tuple[int, int]:

@@ -100,6 +100,17 @@ def test_M6_a_window_that_fails_again_and_again_counts_once(jobrun: Jobrun) -> N
     assert events(jobrun) == [("paused", "by jobrun: 3 windows failed")]
 
 
+def test_M6_tries_within_a_call_are_no_windows(jobrun: Jobrun) -> None:
+    """With --retries a window counts once, and a pause waits for the last try."""
+    calls = ("run", "j", "--every", "1h", "--on-failure", "continue", "--pause-after", "2")
+    retries = ("--retries", "2", "--retry-delay", "0")
+    call = (*calls, *retries, "--first", at("06:00"), "--", "false")
+    assert called(jobrun, call, at("12:05")) == [True]
+    keys = [f"j:{DAY}T{hour}:00:00+00:00" for hour in ("06", "07")]
+    assert runs(jobrun) == [(key, n, "failed") for key in keys for n in (1, 2, 3)]
+    assert events(jobrun) == [("paused", "by jobrun: 2 windows failed")]
+
+
 @pytest.mark.parametrize("schedule", [("--every", "1h"), ("--cron", "0 * * * *")])
 def test_windows_that_wait_count_once_they_are_ready(
     jobrun: Jobrun, schedule: tuple[str, str]

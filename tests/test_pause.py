@@ -98,7 +98,9 @@ def test_a_job_that_runs_is_paused_between_two_of_its_windows(sales: Jobrun) -> 
     assert held.stdout.readline() == b"ready\n"
     found = sales("pause", "sales", "--reason", "enough", now=at("13:06"))
     assert found.status == 0
-    assert "jobrun: hint: run 2 goes on to the end; no other starts after that\n" in found.stderr
+    assert (
+        "jobrun: hint: run 2 goes on to the end, and no other starts; jobrun stop" in found.stderr
+    )
     out, err = held.communicate(timeout=20)
     assert (held.returncode, out) == (0, b"")
     assert b"SKIPPED job=sales reason=paused by=" in err

@@ -155,7 +155,8 @@ def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
     if living:
         numbers = ", ".join(str(run.id) for run in living)
         word, verb = ("run", "goes") if len(living) == 1 else ("runs", "go")
-        call.lines.say("hint", f"{word} {numbers} {verb} on to the end; no other starts after that")
+        on = f"{word} {numbers} {verb} on to the end, and no other starts"
+        call.lines.say("hint", f"{on}; jobrun stop {name} ends it now")
 
 
 def _is_alive(call: Call, run: RunRow) -> bool:

@@ -1,0 +1,211 @@
+"""What every ledger must do with pauses and failed windows in a row. Over every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobrun import rows
+from jobrun.instants import HOUR
+from jobrun.ledger import Ledger
+from jobrun.rows import BREAKER, Breaker, Opening, Pause
+from tests.ledger_calls import (
+    ELEVEN,
+    IMPLEMENTATIONS,
+    NOW,
+    TEN,
+    TWELVE,
+    Again,
+    begin,
+    claim,
+    hourly,
+    job_row,
+    opened,
+    result,
+    run,
+)
+
+ANNA = Pause(NOW, None, "anna@db1", "source down")
+THREE = Breaker(3, None, None)
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Again]:
+    with opened(request.param, tmp_path) as again:
+        yield again
+
+
+@pytest.fixture
+def ledger(again: Again) -> Ledger:
+    """A ledger without a row."""
+    return again()
+
+
+def kinds(ledger: Ledger) -> list[str]:
+    found = [event.kind for event in reversed(ledger.events("j"))]
+    return [kind for kind in found if kind in ("paused", "resumed")]
+
+
+def fail(ledger: Ledger, start: int, breaker: Breaker | None = THREE) -> rows.Finished:
+    return run(ledger, start, rows.FAILED_RUN, breaker=breaker)
+
+
+def test_there_is_no_pause_of_an_unknown_job(ledger: Ledger) -> None:
+    """Neither made nor ended, and no row comes of it."""
+    assert not ledger.pause("j", ANNA)
+    assert not ledger.resume("j", "anna@db1", NOW)
+    assert ledger.job("j") is None
+
+
+def test_a_pause_takes_no_token(again: Again) -> None:
+    """Beside a run that goes on: its end is recorded, the next one is not claimed."""
+    ledger = again()
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    assert again().pause("j", ANNA)
+    finished = ledger.finish(result(opened.claimed, claim(TEN).key), claim(ELEVEN), hourly)
+    assert (finished.outcome, finished.paused, finished.claimed) == (rows.SUCCEEDED, True, None)
+    assert job_row(ledger).pause == ANNA
+
+
+def test_nothing_is_written_for_a_call_that_is_paused_by_now(ledger: Ledger) -> None:
+    """It planned before: None, as where another holder has been, and the token stays."""
+    begin(ledger)
+    ledger.pause("j", ANNA)
+    token = job_row(ledger).token
+    opening = Opening("j", token, NOW, events=((None, "x", ""),))
+    assert ledger.open(opening, claim(TEN), hourly) is None
+    assert job_row(ledger).token == token
+    assert kinds(ledger) == ["paused"]
+    assert ledger.runs() == []
+
+
+def test_by_hand_a_pause_is_in_nobodys_way(ledger: Ledger) -> None:
+    """The first claim and those after it."""
+    begin(ledger)
+    ledger.pause("j", ANNA)
+    opened = begin(ledger, claim(TEN, by_hand=True))
+    assert opened.claimed is not None
+    ended = result(opened.claimed, claim(TEN).key, token=opened.token)
+    finished = ledger.finish(ended, claim(ELEVEN, by_hand=True), hourly)
+    assert not finished.paused
+    assert finished.claimed is not None
+
+
+@pytest.mark.parametrize(("until", "ends"), [(None, False), (NOW + 1, False), (NOW, True)])
+def test_only_a_pause_whose_time_is_over_ends_by_itself(
+    ledger: Ledger, until: int | None, ends: bool
+) -> None:
+    """A person may have written another one since the call planned."""
+    begin(ledger)
+    ledger.pause("j", ANNA._replace(until=until))
+    begin(ledger, resumed_by=BREAKER)
+    assert (job_row(ledger).pause is None) == ends
+    assert ledger.resume("j", "anna@db1", NOW) == (not ends)
+    assert kinds(ledger) == ["paused", "resumed"]
+
+
+# -- windows that fail one after another ----------------------------------------------------------
+
+
+def test_each_window_counts_once_since_the_last_processed_one(ledger: Ledger) -> None:
+    """All within one second: it is told by the runs, not by the clock."""
+    for start, failing in ((TEN, 1), (ELEVEN, 2), (TEN, 2), (ELEVEN, 2)):
+        assert fail(ledger, start).tripped is None
+        assert job_row(ledger).failing == failing
+    run(ledger, TWELVE)
+    assert (job_row(ledger).failing, job_row(ledger).failing_since) == (0, None)
+    for start, failing in ((TWELVE + HOUR, 1), (ELEVEN, 2), (ELEVEN, 2)):
+        fail(ledger, start)
+        assert job_row(ledger).failing == failing
+    tripped = fail(ledger, TEN).tripped
+    assert tripped == Pause(NOW + 2, None, BREAKER, "3 windows failed")
+    assert job_row(ledger).pause == tripped
+    assert kinds(ledger) == ["paused"]
+
+
+@pytest.mark.parametrize("outcome", [rows.INTERRUPTED, rows.SUCCEEDED])
+@pytest.mark.parametrize("kind", [rows.LOOKBACK, rows.RERUN])
+def test_what_does_not_count(ledger: Ledger, outcome: str, kind: str) -> None:
+    """An end that is no failure of a window in its turn, and what only runs again, either way."""
+    run(ledger, TEN)
+    fail(ledger, ELEVEN)
+    run(ledger, TEN, outcome, kind=kind)
+    run(ledger, TEN, rows.FAILED_RUN, kind=kind, breaker=THREE)
+    assert job_row(ledger).failing == 1
+
+
+def test_those_that_wait_count_too(ledger: Ledger) -> None:
+    """So many as closed since the first failure, asked for from that instant on."""
+    asked = []
+
+    def waiting(since: int) -> int:
+        asked.append(since)
+        return len(asked) - 1
+
+    breaker = Breaker(3, 60, waiting)
+    assert [fail(ledger, TEN, breaker).tripped is not None for _ in range(3)] == [
+        False,
+        False,
+        True,
+    ]
+    assert set(asked) == {NOW + 2}
+    pause = job_row(ledger).pause
+    assert pause is not None
+    assert pause.until == NOW + 62
+    assert pause.reason == "3 windows failed or wait for one that did"
+
+
+def test_a_pause_of_a_person_is_not_overwritten(ledger: Ledger) -> None:
+    """Made while the last straw ran."""
+    for start in (TEN, ELEVEN):
+        fail(ledger, start)
+    opened = begin(ledger, claim(TWELVE))
+    assert opened.claimed is not None
+    ledger.pause("j", ANNA)
+    failed = result(
+        opened.claimed, claim(TWELVE).key, token=opened.token, outcome=rows.FAILED_RUN, exit_code=1,
+        breaker=THREE,
+    )  # fmt: skip
+    assert ledger.finish(failed, None, hourly).tripped is None
+    assert job_row(ledger).pause == ANNA
+
+
+def test_a_probe_ends_the_pause_or_makes_it_longer(ledger: Ledger) -> None:
+    """Failed: from then on, without an event; processed: over, with one."""
+    breaker = Breaker(1, -2, None)  # its runs end two seconds after they begin
+    first = fail(ledger, TEN, breaker).tripped
+    assert first == Pause(NOW + 2, NOW, BREAKER, "1 window failed")
+    assert fail(ledger, TEN, Breaker(1, -3, None)).tripped is None
+    assert job_row(ledger).pause == first._replace(until=NOW - 1)
+    assert kinds(ledger) == ["paused"]
+    finished = run(ledger, TEN, breaker=breaker)
+    assert finished.resumed == first._replace(until=NOW - 1)
+    assert job_row(ledger).pause is None
+    assert kinds(ledger) == ["paused", "resumed"]
+
+
+def test_a_window_that_its_command_has_marked_is_processed(again: Again) -> None:
+    """Whatever it answers then: nothing fails any more."""
+    ledger = again()
+    for start in (TEN, ELEVEN):
+        fail(ledger, start)
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    mark(ledger, opened.token)
+    failed = {"outcome": rows.FAILED_RUN, "exit_code": 4, "breaker": THREE}
+    ended = result(opened.claimed, claim(TEN).key, token=opened.token, **failed)
+    assert ledger.finish(ended, None, hourly).marked
+    assert job_row(ledger).failing == 0
+
+
+def mark(ledger: Ledger, token: int) -> None:
+    """As a command does, in its own connection."""
+    import sqlite3
+
+    connection = sqlite3.connect(ledger.address, isolation_level=None)
+    done = "INSERT INTO jobrun_done (job, key, token) VALUES ('j', ?, ?)"
+    connection.execute(done, (claim(TEN).key, token))
+    connection.close()
