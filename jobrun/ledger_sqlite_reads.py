@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from jobrun.instants import iso
 from jobrun.ledger import ABOUT
 from jobrun.ledger_sqlite_values import Row, columns, damaged, rows_of
-from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, WindowRow
+from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, ValueRow, WindowRow
 from jobrun.sqlite_database import Database, is_shared
 
 PAGE = 500
@@ -189,8 +189,9 @@ class SqliteReads:
         return self._query(Gap, sql, job=job, since=iso(since), until=iso(until))
 
     def values(self, job: str, key: str) -> dict[str, str]:
-        left = "SELECT name, value FROM jobrun_value WHERE job = ? AND key = ? ORDER BY name"
-        return dict(self._database.rows(left, (job, key)))
+        source = "jobrun_value WHERE job = :job AND key = :key ORDER BY name"
+        left = self._select(ValueRow, source, job=job, key=key)
+        return {row.name: row.value for row in left}
 
     def skips(self, job: str | None = None, limit: int = 20) -> list[SkipRow]:
         where = "true" if job is None else "job = :job"

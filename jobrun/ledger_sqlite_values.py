@@ -27,6 +27,7 @@ from jobrun.rows import (
     JobRow,
     RunRow,
     SkipRow,
+    ValueRow,
     WindowRow,
 )
 from jobrun.sqlite_database import Database
@@ -63,6 +64,7 @@ _TABLES: dict[type[NamedTuple], tuple[str, str, str]] = {
     RunRow: ("jobrun_run", "id", "id"),
     SkipRow: ("jobrun_skip", "id", "id"),
     EventRow: ("jobrun_event", "id", "id"),
+    ValueRow: ("jobrun_value", "job, key, name", "key"),
 }
 
 

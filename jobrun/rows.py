@@ -222,6 +222,15 @@ class SkipRow(NamedTuple):
     last_at: int
 
 
+class ValueRow(NamedTuple):
+    """What a window has left for other jobs."""
+
+    job: str
+    key: str
+    name: str
+    value: str
+
+
 class EventRow(NamedTuple):
     id: int
     at: int

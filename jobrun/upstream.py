@@ -115,17 +115,20 @@ class Upstream:
             block = next(self._rest, None)
             if block is None:
                 break
-            self._ahead.append(block)
+            if block.end > start:  # of ours there may be some between that nobody asked for
+                self._ahead.append(block)
         return list(takewhile(lambda block: block.start < end, self._ahead))
 
 
 def _way_out(name: str, key: str, stretch: Stretch) -> str:
     """What a person can type: the upstream once more, or our window not at all."""
-    span = f"--from {iso_z(stretch.start)} --to {iso_z(stretch.end)}"
+    again = f"backfill {name} --from {iso_z(stretch.start)} --to {iso_z(stretch.end)}"
+    if stretch.state == rows.DEAD:
+        again = f"retry {name} {iso_z(stretch.start)}"
     job = key.partition(":")[0]
     return (
-        f"jobrun backfill {name} {span} --redo failed;"
-        f' or jobrun skip {job} {key} --reason "..."; or --after {name}:{links.FINISHED}'
+        f'jobrun {again}; or jobrun skip {job} {key} --reason "...";'
+        f" or --after {name}:{links.FINISHED}"
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobrun import links, rows, upstream
 from jobrun.errors import UsageError
@@ -167,18 +169,21 @@ def test_what_the_upstream_gave_up_is_said_and_can_be_passed(jobrun: Jobrun, how
     skip = skip_of(found)
     assert (skip["reason"], skip["up"], skip["state"]) == ("upstream-failed", "up", how)
     assert skip["up-window"] == f"{hour('11')}/{hour('12')}"
-    assert f"jobrun backfill up --from {DAY}T11:00:00Z --to {DAY}T12:00:00Z" in found.stderr
+    again = f"backfill up --from {DAY}T11:00:00Z --to {DAY}T12:00:00Z"
+    again = f"retry up {DAY}T11:00:00Z" if how == "dead" else again
+    assert f"hint: jobrun {again}; or jobrun skip j j:{hour('11')} " in found.stderr
     assert after(jobrun, "--busy-exit", "9").status == 9
     finished = jobrun("run", "j", *HOURLY, "--after", "up:finished", *SHOW, now=FIVE_PAST)
     assert started(finished) == [hour("11"), hour("12")]
 
 
-def test_what_the_hint_says_lets_it_go_on(jobrun: Jobrun) -> None:
-    """The upstream's window by hand, then ours in its turn."""
-    give_up(jobrun, "dead")
-    after(jobrun)
-    redo = ("--from", f"{DAY}T11:00:00Z", "--to", f"{DAY}T12:00:00Z", "--redo", "failed")
-    assert jobrun("backfill", "up", *redo, now=FIVE_PAST).status == 0
+@pytest.mark.parametrize("how", ["dead", "skipped", "gap", "not-run"])
+def test_what_the_hint_says_lets_it_go_on(jobrun: Jobrun, how: str) -> None:
+    """The upstream's window by hand, typed as it is shown, then ours in its turn."""
+    give_up(jobrun, how)
+    (hint,) = [line for line in after(jobrun).lines if line.startswith("jobrun: hint: ")]
+    typed = hint.removeprefix("jobrun: hint: jobrun ").partition(";")[0]
+    assert jobrun(*typed.split(), now=FIVE_PAST).status == 0
     assert started(after(jobrun)) == [hour("11"), hour("12")]
 
 
@@ -505,6 +510,41 @@ def test_R44_for_the_window_0_to_10(
     assert found == (skip and (skip.reason, skip.fields.get("state")))
     only_ended = made(links.FINISHED, mark, blocks)[0].hurdle("j:x", 0, 10)
     assert (only_ended is None) == (mark is not None and mark >= 10)
+
+
+STATES = ("processed", "dead", "skipped", "gap", "failed", "running", "held")
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[int, list[Block]]:
+    """A watermark, and blocks of any length with holes between them."""
+    blocks, at = [], 0
+    for hole, length in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=8)):
+        blocks.append(block(at + hole, at + hole + length, draw(st.sampled_from(STATES))))
+        at += hole + length
+    return draw(st.integers(0, 30)), blocks
+
+
+@given(histories(), st.lists(st.tuples(st.integers(0, 24), st.integers(1, 8)), max_size=6))
+def test_R44_second_by_second(
+    history: tuple[int, list[Block]], windows: list[tuple[int, int]]
+) -> None:
+    """R44 as a statement on each second of the window, whatever was asked before."""
+    mark, blocks = history
+    up, _ = made(links.PROCESSED, mark, blocks)
+    for start, length in windows:
+        end = start + length
+        states = {
+            next((b.state for b in blocks if b.start <= at < b.end), NOT_RUN if at < mark else None)
+            for at in range(start, end)
+        }
+        expected = "upstream-pending"
+        if states & {"dead", "skipped", "gap", NOT_RUN}:
+            expected = "upstream-failed"
+        elif mark >= end and states == {"processed"}:
+            expected = ""
+        skip = up.hurdle("j:x", start, end)
+        assert expected == ("" if skip is None else skip.reason)
 
 
 def test_of_several_what_needs_a_person_comes_first() -> None:

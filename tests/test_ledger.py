@@ -10,7 +10,7 @@ import pytest
 from jobrun import rows
 from jobrun.instants import HOUR, iso
 from jobrun.ledger import Ledger
-from jobrun.rows import Finished, Gap, Opened, Opening
+from jobrun.rows import Finished, Gap, Opened, Opening, Skipped
 from tests.ledger_calls import (
     ELEVEN,
     IMPLEMENTATIONS,
@@ -283,3 +283,51 @@ def test_bytes_that_are_no_text(ledger: Ledger) -> None:
     ledger.skip("j", rows.LOCK_HELD, None, "half \ud83d", NOW)
     assert ledger.events()[0].detail == "caf\\xe9"
     assert ledger.skips()[0].detail == "half \\ud83d"
+
+
+# -- values for other jobs, windows that are left out ----------------------------------------------
+
+
+def test_values_are_those_of_the_newest_run_that_processed_the_window(ledger: Ledger) -> None:
+    """Kept in the transaction that records it; a failed rerun leaves them, a good one replaces."""
+    key = f"j:{iso(TEN)}"
+    assert ledger.values("j", key) == {}
+    run(ledger, TEN, values=(("path", "/x"), ("rows", "5")))
+    assert ledger.values("j", key) == {"path": "/x", "rows": "5"}
+    run(ledger, TEN, rows.FAILED_RUN, kind=rows.RERUN, values=(("rows", "6"),))
+    assert ledger.values("j", key) == {"path": "/x", "rows": "5"}
+    run(ledger, TEN, kind=rows.RERUN, values=(("rows", "7"),))
+    assert ledger.values("j", key) == {"rows": "7"}
+    run(ledger, ELEVEN, rows.FAILED_RUN, values=(("rows", "8"),))
+    assert ledger.values("j", f"j:{iso(ELEVEN)}") == {}
+
+
+def test_a_fenced_run_leaves_nothing(ledger: Ledger) -> None:
+    """Its result is refused, with all that it brought."""
+    first = begin(ledger, claim(TEN))
+    assert first.claimed is not None
+    begin(ledger)
+    late = result(first.claimed, f"j:{iso(TEN)}", token=first.token, values=(("rows", "1"),))
+    assert ledger.finish(late, None, hourly).outcome == rows.FENCED
+    assert ledger.values("j", f"j:{iso(TEN)}") == {}
+
+
+def test_windows_that_are_left_out_are_finished(ledger: Ledger) -> None:
+    """With their reason and bounds; the watermark moves; one that is processed stays so."""
+    run(ledger, TEN)
+    left_out = [
+        Skipped(f"j:{iso(TEN)}", TEN, ELEVEN, rows.CONDITION_FALSE),
+        Skipped(f"j:{iso(ELEVEN)}", ELEVEN, ELEVEN + 2 * HOUR, rows.CONDITION_FALSE, True, 2),
+    ]
+    begin(ledger, skipped=tuple(left_out))
+    assert state(ledger, TEN) == (rows.PROCESSED, 1, 0)
+    row = ledger.window("j", f"j:{iso(ELEVEN)}")
+    assert row is not None
+    assert (row.state, row.reason, row.windows, row.partial) == (
+        "skipped",
+        "condition-false",
+        2,
+        True,
+    )
+    assert watermark(ledger) == ELEVEN + 2 * HOUR
+    assert ledger.problems() == []
