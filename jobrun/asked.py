@@ -236,7 +236,10 @@ def plan_skip(
     """
     if when is not None:
         start = windows.parse_when(when, grid.zone, now, name)
-        window, _ = _window_at(grid, known, start, "WHEN", when, True)
+        window, block = _window_at(grid, known, start, "WHEN", when, True)
+        if block is not None and block.state == rows.DEAD:
+            hint = f'jobrun resolve {name} {block.key} --note "..."'
+            raise UsageError(f"{block.key} is dead: it will not be run anyhow", hint)
         start, end = window.start, window.end
     else:
         start, end = _range(name, grid, since or "", until or "", now, known)

@@ -159,4 +159,4 @@ def hint(name: str, key: str, state: str) -> str:
     again = f"jobrun retry {name} {key}"
     if state == rows.DEAD:
         return again
-    return f'did it do its work? {again}, or: jobrun skip {name} {key} --reason "..."'
+    return f'if it did its work: jobrun resolve {name} {key} --note "..."; else: {again}'

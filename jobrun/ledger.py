@@ -98,8 +98,11 @@ class Ledger(Protocol):
     def keys(self, job: str, limit: int = 100) -> list[WindowRow]:
         """Units that are no windows (--key), newest first."""
 
-    def failures(self, job: str | None = None) -> list[WindowRow]:
-        """What is dead, held or failed, windows and units of --key, by their last change."""
+    def failures(self, job: str | None = None, limit: int = -1) -> list[WindowRow]:
+        """What is dead, held or failed, windows and units of --key, by their last change.
+
+        The `limit` that changed last; -1: all.
+        """
 
     def gaps(self, job: str, since: int, until: int) -> list[Gap]: ...
 

@@ -61,7 +61,7 @@ SELECT {columns} FROM jobrun_window INDEXED BY jobrun_window_unfinished
 UNION ALL
 SELECT {columns} FROM jobrun_window INDEXED BY jobrun_window_dead
  WHERE state = 'dead' {where}
- ORDER BY changed_at, key
+ ORDER BY changed_at DESC, key DESC LIMIT :limit
 """
 
 _GAPS = """
@@ -179,10 +179,10 @@ class SqliteReads:
         )
         return self._select(WindowRow, source, job=job, limit=limit)
 
-    def failures(self, job: str | None = None) -> list[WindowRow]:
+    def failures(self, job: str | None = None, limit: int = -1) -> list[WindowRow]:
         where = "" if job is None else "AND job = :job"
         sql = _FAILURES.format(columns=columns(WindowRow), where=where)
-        return self._query(WindowRow, sql, job=job)
+        return self._query(WindowRow, sql, job=job, limit=limit)[::-1]
 
     def gaps(self, job: str, since: int, until: int) -> list[Gap]:
         sql = _GAPS.format(columns=columns(Gap))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobrun import fate, lastcall, upstream
 from jobrun.ledger import Ledger
 from jobrun.plans import Skip
-from jobrun.rows import RUNNING, VOID, JobRow, Pause, RunRow, Source, WindowRow
+from jobrun.rows import DEAD, RUNNING, VOID, JobRow, Pause, RunRow, Source, WindowRow
 from jobrun.standing import Alive, to_do
 from jobrun.strip import OUTSIDE, PENDING, Slot, back, slots
 
@@ -74,7 +74,9 @@ def take(
         to_do=_to_do(ledger, job, grid, (max(start, mark), end), unfinished, now),
         slots=found,
         unfinished=tuple(row for row in unfinished if row.end is not None and row.end <= shown),
-        last_runs=_last_runs(ledger, job.name, unfinished),
+        last_runs=_last_runs(
+            ledger, job.name, [*unfinished, *(row for row in rows if row.state == DEAD)]
+        ),
         pause=job.pause,
         void=sum(row.state == VOID for row in rows),
         longest=fate.longest_on_record(lastcall.of(job)),

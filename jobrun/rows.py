@@ -41,6 +41,9 @@ OUTCOMES = (SUCCEEDED, *FAILURES, INTERRUPTED, FENCED)
 # The reason of a processed window that its own command marked (jobrun_done).
 MARKED = "marked"
 
+# The reason of a dead or held window that a person has settled; and its event.
+RESOLVED = "resolved"
+
 # An event, once after `failed`: nothing of the job is failed any longer.
 RECOVERED = "recovered"
 

@@ -3,6 +3,8 @@
 new      nothing has run yet
 ok       the last run succeeded
 FAILING  a window waits for its next try, or the last run failed
+HELD     a window waits for a person (--on-lost hold)
+DEAD     a window's attempts are used up, and nobody has settled it
 running  a run is under way
 STUCK    it has been under way for longer than --stuck-after
 lost     a run has no outcome and its processes are gone; the next call runs its window again
@@ -19,16 +21,14 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from jobrun import lastcall, schedule, unclosed, upstream
+from jobrun import lastcall, rows, schedule, unclosed, upstream
 from jobrun.instants import DAY, MINUTE
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
 from jobrun.plans import Skip
 from jobrun.rows import (
     BREAKER,
-    FAILED,
     FAILURES,
-    HELD,
     NO_CLOSED_WINDOW,
     UPSTREAM_FAILED,
     JobRow,
@@ -39,12 +39,14 @@ from jobrun.rows import (
 )
 
 NEW, OK, FAILING, RUNNING = "new", "ok", "FAILING", "running"
+HELD, DEAD = "HELD", "DEAD"
 STUCK, LOST, LATE, PAUSED = "STUCK", "lost", "LATE", "paused"
 BLOCKED, WAITS = "BLOCKED", "waits"
 
 # A look reads so many rows of a job; before it says LATE it reads deeper, for the quiet nights and
 # weekends of a crontab line like `*/15 9-17 * * 1-5`.
 SHALLOW, DEEP = 20, 1000
+UNDONE = 1000  # rows
 
 Alive = Callable[[RunRow], bool]
 
@@ -67,7 +69,7 @@ class Facts(NamedTuple):
     runs: tuple[RunRow, ...]  # newest first
     open_runs: tuple[RunRow, ...]  # oldest first
     unfinished: tuple[WindowRow, ...]
-    failed_keys: tuple[WindowRow, ...]
+    undone: tuple[WindowRow, ...]  # dead, held and failed, units of --key too, newest last
     calls: tuple[int, ...]  # instants of calls that ran something, in order
     idle_every: int | None  # mean seconds between calls that found nothing to do
     behind: Behind
@@ -76,8 +78,8 @@ class Facts(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """`state` is the one word; `troubles` are all of FAILING, STUCK, lost, LATE, BLOCKED, paused
-    (by itself) that are true."""
+    """`state` is the one word; `troubles` are all of FAILING, HELD, DEAD, STUCK, lost, LATE,
+    BLOCKED, paused (by itself) that are true."""
 
     facts: Facts
     state: str
@@ -94,14 +96,13 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
     runs = tuple(ledger.runs(job=job.name, limit=depth))
     spec = lastcall.of(job)
     unfinished = tuple(ledger.unfinished(job.name))
-    keyed = any(run.key is not None and run.start is None for run in runs)
     return Facts(
         job=job,
         spec=spec,
         runs=runs,
         open_runs=tuple(ledger.open_runs(job.name)),
         unfinished=unfinished,
-        failed_keys=tuple(k for k in ledger.keys(job.name) if k.state == FAILED) if keyed else (),
+        undone=tuple(ledger.failures(job.name, limit=UNDONE)),
         calls=_called_at(runs),
         idle_every=_idle_every(ledger.skips(job.name)),
         behind=behind(ledger, job, unfinished, now, spec.seconds("--lag", 0)),
@@ -187,7 +188,9 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
     troubles = tuple(
         word
         for word, is_true in (
-            (FAILING, not paused and (failed is not None or _has_failed(last))),
+            (FAILING, not paused and (failed is not None or _has_failed(last, facts))),
+            (HELD, bool(of_state(facts, rows.HELD))),
+            (DEAD, bool(of_state(facts, rows.DEAD))),
             (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
             (LOST, lost is not None),
             (LATE, not paused and running is None and _is_late(facts, now)),
@@ -217,7 +220,7 @@ def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paus
         return RUNNING
     if paused:
         return PAUSED
-    for word in (FAILING, LATE, BLOCKED):
+    for word in (FAILING, HELD, DEAD, LATE, BLOCKED):
         if word in troubles:
             return word
     if facts.waits is not None:
@@ -226,12 +229,21 @@ def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paus
 
 
 def _failed(facts: Facts) -> WindowRow | None:
-    rows = [row for row in facts.unfinished if row.state in (FAILED, HELD)]
-    return next(iter([*rows, *facts.failed_keys]), None)
+    found = [row for row in facts.unfinished if row.state == rows.FAILED]
+    units = [row for row in of_state(facts, rows.FAILED) if row.start is None]
+    return next(iter([*found, *units[::-1]]), None)
 
 
-def _has_failed(last: RunRow | None) -> bool:
-    return last is not None and last.outcome in FAILURES
+def _has_failed(last: RunRow | None, facts: Facts) -> bool:
+    """What it left dead or held is told as that."""
+    if last is None or last.outcome not in FAILURES:
+        return False
+    return last.key is None or last.key not in [row.key for row in facts.undone]
+
+
+def of_state(facts: Facts, state: str) -> list[WindowRow]:
+    """Windows, or units of --key, that are dead, held or failed, the newest last."""
+    return [row for row in facts.undone if row.state == state]
 
 
 def _alike(facts: Facts, last: RunRow | None, failed: WindowRow | None) -> int:

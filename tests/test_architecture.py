@@ -61,16 +61,17 @@ GROUPS = (
     (
         "screens",
         "checks standing strip picture story network screens screens.guide screens.runs"
-        " screens.skips screens.events screens.status screens.history screens.windows screens.show"
-        " screens.origin screens.explain screens.logs screens.plan screens.graph screens.doctor",
+        " screens.skips screens.failures screens.events screens.status screens.history"
+        " screens.windows screens.show screens.origin screens.explain screens.logs screens.plan"
+        " screens.graph screens.doctor",
         "words time options planning places ledger lock output tables",
     ),
     (
         "cli",
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
-        " cli.show cli.explain cli.skips cli.events cli.plan cli.graph cli.doctor cli.skip"
-        " cli.watermark cli.forget cli.pauses cli.pause cli.resume cli.stop cli.set_option"
-        " cli.unset_option cli",
+        " cli.show cli.explain cli.failures cli.resolve cli.skips cli.events cli.plan cli.graph"
+        " cli.doctor cli.skip cli.watermark cli.forget cli.pauses cli.pause cli.resume cli.stop"
+        " cli.set_option cli.unset_option cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),
     ("main", "__main__", "words options places lines process idle call cli"),

@@ -432,7 +432,7 @@ def test_on_lost_hold_waits_for_a_person(jobrun: Jobrun) -> None:
     found = jobrun(*call, now="2026-09-04T13:05:00Z")
     assert (found.status, found.stdout) == (9, "")
     assert [line.split()[1] for line in found.lines] == ["LOST", "WARNING", "hint:"]
-    assert f"jobrun retry a {KEY}, or: jobrun skip a {KEY}" in found.lines[2]
+    assert f'jobrun resolve a {KEY} --note "..."; else: jobrun retry a {KEY}' in found.lines[2]
     assert state(jobrun) == ("held", 1, 1)
     assert events(jobrun) == ["lost", "held"]
     loud = tuple(word for word in call if word != "-q")

@@ -6,6 +6,7 @@ of the product.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -315,6 +316,27 @@ def test_M9_skip_or_wait_as_one_chooses(jobrun: Jobrun) -> None:
     assert found.status == 9
     assert "reason=lock-held" in found.stderr
     assert release(held) == 0
+
+
+def test_M10_retry_with_backoff_and_a_list_of_what_is_dead(jobrun: Jobrun) -> None:
+    """Attempts are counted over calls; what is used up is listed until retried or resolved."""
+    options = ("--first", "2026-09-04T10:00Z", "--on-failure", "continue", "--retries", "1")
+    call = ("run", "a", *HOURLY, *options, "--retry-delay", "2m", "-q", "--", "sh", "-c", "exit 3")
+    for minute in ("05", "10"):
+        assert jobrun(*call, now=f"2026-09-04T12:{minute}:00Z").status == 3
+    now = "2026-09-04T12:11:00Z"
+    listed = json.loads(jobrun("failures", "--json", now=now).stdout)["failures"]
+    assert [(row["key"], row["state"], row["failures"]) for row in listed] == [
+        ("a:2026-09-04T10:00:00+00:00", "dead", 2), ("a:2026-09-04T11:00:00+00:00", "dead", 2)
+    ]  # fmt: skip
+    assert jobrun("failures", "--check", now=now).status == 1
+    assert jobrun("retry", "a", "2026-09-04T10:00Z", "--", "true", now=now).status == 0
+    settled = jobrun("resolve", "a", "2026-09-04T11:00Z", "--note", "sent by hand", now=now)
+    assert settled.status == 0
+    assert jobrun("failures", "--check", now=now).status == 0
+    assert jobrun("status", "--check", now=now).status == 0
+    states = jobrun.query("select state, reason from jobrun_window order by start")
+    assert states == [("processed", None), ("skipped", "resolved")]
 
 
 def test_M15_at_least_once_and_commit_on_success_only(jobrun: Jobrun) -> None:

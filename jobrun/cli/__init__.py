@@ -15,6 +15,7 @@ from jobrun.cli import (
     doctor,
     events,
     explain,
+    failures,
     forget,
     graph,
     guide,
@@ -22,6 +23,7 @@ from jobrun.cli import (
     logs,
     pause,
     plan,
+    resolve,
     resume,
     set_option,
     show,
@@ -76,11 +78,13 @@ app.command("logs")(logs.logs)
 app.command("show")(show.show)
 app.command("explain")(explain.explain)
 app.command("skips")(skips.skips)
+app.command("failures")(failures.failures)
 app.command("events")(events.events)
 app.command("plan")(plan.plan)
 app.command("graph")(graph.graph)
 app.command("doctor")(doctor.doctor)
 app.command("skip")(skip.skip)
+app.command("resolve")(resolve.resolve)
 app.command("watermark")(watermark.watermark)
 app.command("stop")(stop.stop)
 # An option's name is a word here.

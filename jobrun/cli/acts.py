@@ -1,4 +1,4 @@
-"""`skip`, `watermark`, `forget`: what a person changes on record, under the job's lock."""
+"""`skip`, `resolve`, `watermark`, `forget`: what a person changes on record, under the lock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobrun import asked, places, process, run, schedule, turn, unclosed
+from jobrun import asked, places, process, run, schedule, turn, unclosed, windows
 from jobrun import job as jobs
 from jobrun.by_hand import known_job
 from jobrun.call import Call, note_holder
@@ -16,7 +16,7 @@ from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.plans import Note
-from jobrun.rows import BY_HAND, FAILED, HELD, JobRow, Opening, WindowRow
+from jobrun.rows import BY_HAND, DEAD, FAILED, HELD, RESOLVED, JobRow, Opening, WindowRow
 
 if TYPE_CHECKING:
     from jobrun.schedule import Grid
@@ -58,6 +58,41 @@ def _skip_unit(call: Call, ledger: Ledger, row: JobRow, unit: WindowRow, reason:
     what = {"job": row.name, "what": "skipped-by-hand", "key": unit.key, "why": reason}
     call.lines.event("NOTE", {**what, "at": call.now()})
     return 0
+
+
+def resolve(call: Call, name: str, when: str, note: str, dry_run: bool) -> int:
+    """What is dead or held is settled by a person: finished, and no longer listed."""
+    with under_lock(call, name) as (ledger, row):
+        unit = _unit(call, ledger, row, when)
+        if unit.state not in (DEAD, HELD):
+            raise UsageError(
+                f"{unit.key} is {unit.state}: resolve is for what is dead or held",
+                f"jobrun explain {name} {unit.key}",
+            )
+        by = f"{call.caller.user}@{call.caller.host}"
+        what = {"job": name, "what": "would-resolve" if dry_run else "resolved", "key": unit.key}
+        if not dry_run:
+            event = (unit.key, RESOLVED, f"it was {unit.state}, by {by}: {note}")
+            ended = ((unit.key, RESOLVED),)
+            opening = Opening(name, row.token, call.now(), ended=ended, events=(event,))
+            following = None if row.schedule is None else stored_grid(row).next
+            if ledger.open(opening, None, following) is None:
+                raise moved(name)
+        told = {**what, "was": unit.state, "by": by, "why": note, "at": call.now()}
+        call.lines.event("NOTE", told)
+        return 0
+
+
+def _unit(call: Call, ledger: Ledger, row: JobRow, when: str) -> WindowRow:
+    """The window, or unit of --key, that is on record. Raises UsageError."""
+    for key in (when, f"{row.name}:{when}"):
+        if found := ledger.window(row.name, key):
+            return found
+    if row.schedule is not None:
+        start = windows.parse_when(when, stored_grid(row).zone, call.now(), row.name)
+        if found := ledger.window(row.name, windows.key(row.name, start)):
+            return found
+    raise UsageError(f'"{when}" of {row.name} is not on record', f"jobrun failures {row.name}")
 
 
 def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:

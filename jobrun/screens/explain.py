@@ -255,7 +255,9 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     state, is_window = story.subject.state, story.subject.start is not None
     if state in (FAILED, LOST, DEAD, HELD):
         yield f"jobrun retry {name} {key}"
-    if state in (FAILED, LOST, HELD):
+    if state in (DEAD, HELD):
+        yield f'jobrun resolve {name} {key} --note "..."'
+    if state in (FAILED, LOST):
         yield f'jobrun skip {name} {key} --reason "..."'
     if state in (SKIPPED, PROCESSED) and is_window:
         yield f"jobrun rerun {name} {key}"

@@ -8,9 +8,9 @@ jobrun: put it before a command: one copy at a time, every window once.
   jobrun run JOB --every 1hour -- COMMAND {start} {end}    each hour once
 
 look   status  history  windows  logs  show  plan  doctor
-       explain  skips  events  graph
-act    rerun  retry  backfill  skip  pause  resume  stop  set  unset
-       watermark  forget
+       explain  skips  events  failures  graph
+act    rerun  retry  resolve  backfill  skip  pause  resume  stop  set
+       unset  watermark  forget
 more   jobrun COMMAND --help    jobrun help TOPIC: placeholders, exit-codes,
        skip-reasons, environment, crontab
 """

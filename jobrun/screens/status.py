@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from jobrun import rows
 from jobrun.fate import longest_on_record
 from jobrun.instants import iso
 from jobrun.rows import Pause, RunRow, WindowRow
@@ -33,7 +34,9 @@ from jobrun.screen import (
 from jobrun.screens.runs import outcome, outcome_cell, run_data, waits_data, waits_for
 from jobrun.standing import (
     BLOCKED,
+    DEAD,
     FAILING,
+    HELD,
     LATE,
     LOST,
     NEW,
@@ -44,11 +47,14 @@ from jobrun.standing import (
     WAITS,
     Behind,
     Standing,
+    of_state,
 )
 
 STYLES = {
     OK: GOOD,
     FAILING: BAD,
+    HELD: STILL,
+    DEAD: WARN,
     RUNNING: BUSY,
     LATE: WARN,
     BLOCKED: BAD,
@@ -167,6 +173,33 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
     return ", ".join(what), hint.replace("history", "explain")
 
 
+def _held(standing: Standing, now: int) -> tuple[str, str]:
+    """Each waits for a person; where a failure stops the job, the later ones wait for it."""
+    found = of_state(standing.facts, rows.HELD)
+    what = [f"the run of {_several(found, now)} was lost"]
+    behind = standing.facts.behind.windows
+    stops = standing.facts.spec.options.get("--on-failure") != "continue"
+    windows = any(row.start is not None for row in found)
+    later = max(0, (behind or 0) - len(standing.facts.unfinished)) if stops and windows else 0
+    what += [f"{plural(later, 'later window')} wait"] if later else []
+    name, key = standing.facts.job.name, found[0].key
+    return ", ".join(what), f'jobrun retry {name}    jobrun resolve {name} {key} --note "..."'
+
+
+def _dead(standing: Standing, now: int) -> tuple[str, str]:
+    found = of_state(standing.facts, rows.DEAD)
+    name = standing.facts.job.name
+    failures = plural(found[-1].failures, "failure")
+    what = f"{_several(found, now)}, {failures}"
+    return what, f"jobrun failures {name}    jobrun retry {name}"
+
+
+def _several(found: Sequence[WindowRow], now: int) -> str:
+    """window 09-03 22:00 - 23:00; 3 of them, the last window 09-03 22:00 - 23:00"""
+    last = _unit(found[-1], now)
+    return last if len(found) == 1 else f"{len(found)} of them, the last {last}"
+
+
 def _when(standing: Standing, last: RunRow, now: int) -> str:
     if standing.alike == 1:
         return f"at {moment(last.started, now)}"
@@ -209,7 +242,9 @@ def _stuck(standing: Standing, now: int) -> tuple[str, str]:
 def _lost(standing: Standing, now: int) -> tuple[str, str]:
     run = standing.lost
     assert run is not None
-    again = "" if run.key is None else "; the next call runs it again"
+    holds = standing.facts.spec.options.get("--on-lost") == "hold"
+    again = "; the next call holds it for a person" if holds else "; the next call runs it again"
+    again = "" if run.key is None else again
     what = (
         f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
     )
@@ -225,6 +260,8 @@ def _late(standing: Standing, now: int) -> tuple[str, str]:
 
 _EXPLAIN = {
     FAILING: _failing,
+    HELD: _held,
+    DEAD: _dead,
     STUCK: _stuck,
     LOST: _lost,
     LATE: _late,
@@ -246,6 +283,8 @@ def standing_data(standing: Standing) -> dict[str, object]:
         "troubles": list(standing.troubles),
         "done_to": None if job.watermark is None else iso(job.watermark),
         "paused": None if job.pause is None else pause_data(job.pause),
+        "dead": len(of_state(standing.facts, rows.DEAD)),
+        "held": len(of_state(standing.facts, rows.HELD)),
         "failing": {
             "windows": job.failing,
             "since": None if job.failing_since is None else iso(job.failing_since),

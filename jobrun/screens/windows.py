@@ -207,6 +207,10 @@ def _why(stretch: Stretch, picture: Picture, now: int) -> str:
     run = picture.last_runs.get(slot.row.key)
     if slot.state in (RUNNING, LOST) and run is not None:
         return f"run {run.id} since {moment(run.started, now)}, {run.user}@{run.host} pid {run.pid}"
+    if slot.state == HELD:
+        return "its run was lost, a person decides: jobrun retry, or resolve"
+    if slot.state == DEAD and run is not None:
+        return f"{outcome(run)}, last {moment(run.started, now)}, no further try: jobrun retry"
     if slot.state != FAILED:
         return f"{plural(stretch.windows, 'window')}, {slot.row.reason}" if slot.row.reason else ""
     last = f"{outcome(run)}, last {moment(run.started, now)}" if run is not None else "failed"
