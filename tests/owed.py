@@ -71,6 +71,7 @@ class Owed:
         self.units: set[str] = set()  # keys of --key that are done
         self.bounds: dict[str, Stretch] = {}
         self.tries: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
         self.due: dict[str, int] = {}
         self.origin: int | None = None  # from there on every window is owed
         self.seen: int | None = None  # the largest clock that was believed
@@ -150,7 +151,9 @@ class Owed:
         assert not [other for other in others if meets(other, stretch)], "processed twice"
         if run.outcome == "succeeded":
             self.done[run.start] = run.end
-        delay = min(asked.retry_delay << (run.attempt - 1), run.end - run.start, HOUR)
+        self.failures[run.key] += run.outcome not in ("succeeded", "interrupted")
+        times = max(self.failures[run.key], 1) - 1
+        delay = min(asked.retry_delay << times, run.end - run.start, HOUR)
         self.due[run.key] = 0 if run.outcome is None else asked.now + delay
 
     def _left_out(self, asked: Asked, before: Record, after: Record, started: list[Run]) -> None:
