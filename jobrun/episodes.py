@@ -13,10 +13,12 @@ from jobrun.rows import Opening
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
+    from jobrun.plans import Skip
     from jobrun.rows import JobRow, RunRow
 
 CLOCK_BEHIND = "clock-behind"
 ORPHAN = "orphan"
+BLOCKED = "blocked"  # by an upstream
 
 
 def clock_behind(situation: Situation, now: int) -> None:
@@ -37,6 +39,23 @@ def orphan(situation: Situation, run: RunRow, now: int) -> None:
     row, detail = situation.ledger.job(run.job), f"run={run.id}"
     if row is not None and not _is_told(situation, ORPHAN, detail):
         _write(situation, row, now, (run.key, ORPHAN, detail))
+
+
+def blocked(situation: Situation, skip: Skip, now: int) -> None:
+    """An upstream gave up what a window needs: quiet hides the skips, and nothing else would tell.
+
+    `skip` has a hint; later calls that meet the same only skip.
+    """
+    call, job = situation.call, situation.job.name
+    row, up, window = situation.ledger.job(job), skip.fields["up"], skip.fields["up-window"]
+    assert isinstance(window, tuple)
+    detail = f"{up} {iso(window[0])}/{iso(window[1])} {skip.fields['state']}"
+    if row is None or _is_told(situation, BLOCKED, detail):
+        return
+    _write(situation, row, now, (skip.key, BLOCKED, detail))
+    fields = {"job": job, "what": BLOCKED, "key": skip.key, **skip.fields}
+    call.lines.event("WARNING", {**fields, "at": call.now()})
+    call.lines.say("hint", skip.hint or "")
 
 
 def _is_told(situation: Situation, kind: str, detail: str) -> bool:

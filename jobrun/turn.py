@@ -334,8 +334,8 @@ def _skip(situation: Situation, plan: Plan) -> int:
         if reason == rows.CLOCK_BEHIND:
             episodes.clock_behind(situation, plan.opening.now)
         code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
-        if hint is not None and not call.lines.quiet:
-            call.lines.say("hint", hint)
+        if hint is not None:
+            episodes.blocked(situation, Skip(reason, key, detail, fold, hint), plan.opening.now)
     return code
 
 

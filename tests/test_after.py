@@ -178,6 +178,24 @@ def test_what_the_upstream_gave_up_is_said_and_can_be_passed(jobrun: Jobrun, how
 
 
 @pytest.mark.parametrize("how", ["dead", "skipped", "gap", "not-run"])
+def test_it_is_told_once_though_quiet_hides_skips(jobrun: Jobrun, how: str) -> None:
+    """A WARNING with the hint and an event, at the first call that meets it; another one anew."""
+    give_up(jobrun, how)
+    first = after(jobrun, "-q")
+    assert f" WARNING job=j what=blocked key=j:{hour('11')} up=up " in first.stderr
+    assert "jobrun: hint: " in first.stderr
+    assert after(jobrun, "-q").stderr == ""
+    assert "hint" not in after(jobrun).stderr
+    events = "select key, detail from jobrun_event where job = 'j' and kind = 'blocked'"
+    told = (f"j:{hour('11')}", f"up {hour('11')}/{hour('12')} {how}")
+    assert jobrun.query(events) == [told]
+    jobrun("skip", "j", f"j:{hour('11')}", "--reason", "x", now=FIVE_PAST)
+    jobrun.change("update jobrun_window set state = 'skipped' where key = ?", f"up:{hour('12')}")
+    assert "what=blocked" in after(jobrun, "-q").stderr
+    assert len(jobrun.query(events)) == 2
+
+
+@pytest.mark.parametrize("how", ["dead", "skipped", "gap", "not-run"])
 def test_what_the_hint_says_lets_it_go_on(jobrun: Jobrun, how: str) -> None:
     """The upstream's window by hand, typed as it is shown, then ours in its turn."""
     give_up(jobrun, how)
