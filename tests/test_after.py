@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from jobrun import links, rows, upstream
+from jobrun import links
 from jobrun.errors import UsageError
-from jobrun.rows import Block, Source
-from jobrun.upstream import NOT_RUN, Upstream
 from tests.conftest import PYTHON, Jobrun, Result
 
 HOURLY = ("--every", "1h")
@@ -470,108 +466,3 @@ def test_a_circle_on_record_is_shown_all_the_same(jobrun: Jobrun) -> None:
     jobrun.change("update jobrun_job set spec = ? where name = 'extract'", spec)
     lines = jobrun("graph", now=FIVE_PAST).stdout.splitlines()
     assert sorted(line.split()[0] for line in lines[2:5]) == ["a-report", "extract", "load"]
-
-
-# -- one upstream, read forward -------------------------------------------------------------------
-
-
-def made(wants: str, mark: int | None, blocks: Iterable[Block]) -> tuple[Upstream, list[int]]:
-    """An upstream and where its blocks were asked for."""
-    known, asked = sorted(blocks), []
-
-    def since(job: str, at: int) -> Iterator[Block]:
-        asked.append(at)
-        return (block for block in known if block.end > at)
-
-    source = Source(lambda name: None, since, lambda name, key: {})
-    return Upstream("up", wants, mark, source), asked
-
-
-def block(start: int, end: int, state: str = rows.PROCESSED) -> Block:
-    return Block(start, end, state, None, None)
-
-
-def test_windows_in_order_read_the_upstream_once() -> None:
-    """A hundred windows of ours are one reading of the other job's rows; a look back is another."""
-    up, asked = made(links.PROCESSED, 100, [block(at, at + 1) for at in range(100)])
-    assert all(up.hurdle("j:x", at, at + 1) is None for at in range(100))
-    assert asked == [0]
-    assert up.hurdle("j:x", 50, 60) is None
-    assert asked == [0, 50]
-
-
-@pytest.mark.parametrize(
-    ("mark", "blocks", "found"),
-    [
-        (10, [block(0, 10)], None),
-        (10, [block(0, 4), block(4, 10)], None),
-        (12, [block(-3, 5), block(5, 12)], None),
-        (9, [block(0, 9)], ("upstream-pending", None)),
-        (None, [], ("upstream-pending", None)),
-        (10, [block(0, 4), block(4, 10, "dead")], ("upstream-failed", "dead")),
-        (4, [block(0, 4), block(8, 10, "dead")], ("upstream-failed", "dead")),
-        (10, [block(0, 4), block(6, 10)], ("upstream-failed", NOT_RUN)),
-        (10, [block(2, 10)], ("upstream-failed", NOT_RUN)),
-        (10, [block(0, 8)], ("upstream-failed", NOT_RUN)),
-        (10, [], ("upstream-failed", NOT_RUN)),
-        (10, [block(0, 10, "failed")], ("upstream-pending", "failed")),
-        (10, [block(0, 10, "running")], ("upstream-pending", "running")),
-        (5, [block(0, 5), block(5, 10, "held")], ("upstream-pending", "held")),
-        (10, [block(-5, 0, "dead"), block(0, 10), block(10, 11, "dead")], None),
-    ],
-)
-def test_R44_for_the_window_0_to_10(
-    mark: int | None, blocks: list[Block], found: tuple[str, str | None] | None
-) -> None:
-    """R44: all of it processed, and the watermark not before its end; neighbours don't matter."""
-    skip = made(links.PROCESSED, mark, blocks)[0].hurdle("j:x", 0, 10)
-    assert found == (skip and (skip.reason, skip.fields.get("state")))
-    only_ended = made(links.FINISHED, mark, blocks)[0].hurdle("j:x", 0, 10)
-    assert (only_ended is None) == (mark is not None and mark >= 10)
-
-
-STATES = ("processed", "dead", "skipped", "gap", "failed", "running", "held")
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[int, list[Block]]:
-    """A watermark, and blocks of any length with holes between them."""
-    blocks, at = [], 0
-    for hole, length in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=8)):
-        blocks.append(block(at + hole, at + hole + length, draw(st.sampled_from(STATES))))
-        at += hole + length
-    return draw(st.integers(0, 30)), blocks
-
-
-@given(histories(), st.lists(st.tuples(st.integers(0, 24), st.integers(1, 8)), max_size=6))
-def test_R44_second_by_second(
-    history: tuple[int, list[Block]], windows: list[tuple[int, int]]
-) -> None:
-    """R44 as a statement on each second of the window, whatever was asked before."""
-    mark, blocks = history
-    up, _ = made(links.PROCESSED, mark, blocks)
-    for start, length in windows:
-        end = start + length
-        states = {
-            next((b.state for b in blocks if b.start <= at < b.end), NOT_RUN if at < mark else None)
-            for at in range(start, end)
-        }
-        expected = "upstream-pending"
-        if states & {"dead", "skipped", "gap", NOT_RUN}:
-            expected = "upstream-failed"
-        elif mark >= end and states == {"processed"}:
-            expected = ""
-        skip = up.hurdle("j:x", start, end)
-        assert expected == ("" if skip is None else skip.reason)
-
-
-def test_of_several_what_needs_a_person_comes_first() -> None:
-    """And none of them is asked for more than it knows."""
-    late, _ = made(links.PROCESSED, 5, [block(0, 5)])
-    dead, _ = made(links.PROCESSED, 10, [block(0, 10, "dead")])
-    fine, _ = made(links.PROCESSED, 10, [block(0, 10)])
-    assert upstream.hurdle((fine, fine), "j:x", 0, 10) is None
-    for several in ((late, dead), (dead, late)):
-        skip = upstream.hurdle((fine, *several), "j:x", 0, 10)
-        assert skip is not None
-        assert skip.reason == "upstream-failed"
