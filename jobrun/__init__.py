@@ -29,6 +29,8 @@ it, and only then the lock is free. If both die, the row still says which proces
 was running when nobody was left is *lost*, and runs again: at least once. A command whose data
 lies in the ledger's own database can make it exactly once, by `done` in its own transaction
 (mark.py).
+
+Calls that ask for it run beside each other, each with windows of its own (overlap.py).
 """
 
 __version__ = "1.0.0"

@@ -30,15 +30,22 @@ class Running(NamedTuple):
 
 
 class Attempt:
-    """`zone` is the job's, `file` that of --key-file when its key was made."""
+    """`zone` and `schedule` are the job's, `file` that of --key-file when its key was made."""
 
     def __init__(
-        self, situation: Situation, running: Running, token: int, zone: str, file: Stamp | None
+        self,
+        situation: Situation,
+        running: Running,
+        token: int,
+        zone: str,
+        file: Stamp | None,
+        schedule: str | None,
     ) -> None:
         self.situation = situation
         self.unit, _, self.claimed = running
         self.token = token
         self.file = file
+        self.schedule = schedule
         job, call = situation.job, situation.call
         values = command.values(job, self.unit, self.claimed, token, zone, call.ledger)
         self.values = values
@@ -129,6 +136,8 @@ class Attempt:
             values=self.left.take() if self.left is not None else (),
             is_dead=fate.is_dead,
             goes_on=fate.wait is not None,
+            beside=self.situation.slot is not None,
+            schedule=self.schedule,
         )
 
     def tidy(self, verdict: command.Verdict, finished: Finished | None) -> None:

@@ -53,12 +53,14 @@ class Attempts:
         self, situation: Situation, grid: Grid | None, file: Stamp | None, row: JobRow | None
     ) -> None:
         self.situation = situation
+        self.schedule = grid.text if grid is not None else None
         self.zone = grid.zone if grid is not None else "UTC"
         self.next_boundary = grid.next if grid is not None else None
         self.file = file  # of --key-file, when its key was made
         self.exit_code = 0
         self.done = 0
         self.paused = self.tripped = False
+        self.goes_on = False  # whether the last one's end leaves the next its turn
         self.breaker: Breaker | None = None
         if situation.job.pause_after is not None:
             from jobrun.breaker import breaker_of
@@ -121,7 +123,7 @@ class Attempts:
 
         Where the same unit is to be tried again by this call, it is the next one, after its delay.
         """
-        run = Attempt(self.situation, running, self.token, self.zone, self.file)
+        run = Attempt(self.situation, running, self.token, self.zone, self.file, self.schedule)
         ended = run.perform(running.child)
         verdict = run.judge(ended)
         fate = self._bounded(run.fate(verdict), running.unit)
@@ -142,6 +144,7 @@ class Attempts:
         on_record = finished is not None and finished.outcome != rows.FENCED
         self.paused = finished is not None and finished.paused
         self.tripped = finished is not None and finished.tripped is not None
+        self.goes_on = on_record and self._goes_on(verdict, running.unit)
         is_marked = finished is not None and finished.marked
         if not repeats or not on_record or is_marked:
             self._settle(verdict.answer or (0 if on_record else EXIT_NOT_RECORDED))
@@ -157,14 +160,15 @@ class Attempts:
         if not repeats or not on_record:
             return upcoming
         if is_marked:  # whatever it answered: the next one's turn
-            goes_on = self._goes_on(verdict, run.unit, following)
-            return self._claim_later(following) if goes_on else None
+            is_next = following is not None and self._goes_on(verdict, run.unit)
+            return self._claim_later(following) if is_next else None
         return self._try_again(run, fate, verdict.answer)
 
     # -- the same again -----------------------------------------------------------------------
 
     def _bounded(self, fate: Fate, unit: Unit) -> Fate:
-        """Without a wait where the call is to end before it is over."""
+        """Without a wait where the call is to end before it is over, or may not be the one that
+        tries again: without the lock any call beside it may."""
         job, situation = self.situation.job, self.situation
         if fate.wait is None:
             return fate
@@ -173,7 +177,8 @@ class Attempts:
         # What runs for the sake of a new window must never keep it from its turn; and an input that
         # is missing will not be there before the next plan.
         is_in_vain = unit.kind == rows.LOOKBACK or unit.refusal is not None
-        if is_in_time and situation.signals.received is None and not is_in_vain:
+        is_alone = situation.slot is None
+        if is_in_time and is_alone and situation.signals.received is None and not is_in_vain:
             return fate
         at = fate.next_attempt_at if unit.key is not None else None  # nobody goes on from there
         return fate._replace(wait=None, next_attempt_at=at)
@@ -235,16 +240,16 @@ class Attempts:
         self, verdict: command.Verdict, unit: Unit, following: Unit | None
     ) -> tuple[Child | None, Refused | None]:
         """The next command, blocked; why there is none must not keep this run from its record."""
-        if not self._goes_on(verdict, unit, following):
+        if following is None or not self._goes_on(verdict, unit):
             return None, None
         try:
             return self._start(), None
         except Refused as error:
             return None, error
 
-    def _goes_on(self, verdict: command.Verdict, unit: Unit, following: Unit | None) -> bool:
+    def _goes_on(self, verdict: command.Verdict, unit: Unit) -> bool:
         job, situation = self.situation.job, self.situation
-        if following is None or situation.signals.received or verdict.outcome == rows.INTERRUPTED:
+        if situation.signals.received or verdict.outcome == rows.INTERRUPTED:
             return False
         # What runs for the sake of a new window, failed or slow, must never keep it from its turn.
         if unit.kind == rows.LOOKBACK:
@@ -267,6 +272,7 @@ class Attempts:
             birth=child.birth,
             started=self.situation.call.now(),
             by_hand=self.situation.job.is_by_hand,
+            slot=self.situation.slot,
         )
 
     # -- its record -------------------------------------------------------------------------------

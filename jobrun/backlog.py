@@ -53,9 +53,9 @@ class Backlog(NamedTuple):
 
     @property
     def unfinished(self) -> dict[str, WindowRow]:
-        """By key, oldest first; without those that are given up."""
-        ended = set(self.ended)
-        return {row.key: row for row in self.known.unfinished if row.key not in ended}
+        """By key, oldest first; without those that are given up, or that others have under way."""
+        left_out = self.known.taken.union(self.ended)
+        return {row.key: row for row in self.known.unfinished if row.key not in left_out}
 
     def blocks(self, since: int) -> Iterator[Block]:
         """What is on record, and what this call gives up."""
@@ -87,7 +87,8 @@ def give_up_all_but_newest(backlog: Backlog) -> Backlog:
             newest = None
         if block is not None and block.end <= backlog.ready:
             newest = block.key or GAP
-            if block.key and block.state in (rows.FAILED, rows.RUNNING):
+            is_taken = block.key in backlog.known.taken
+            if block.key and block.state in (rows.FAILED, rows.RUNNING) and not is_taken:
                 tried.append(block.key)
     if free and newest is None:
         start, end = free.pop()

@@ -15,7 +15,16 @@ from jobrun.ledger_sqlite import open_ledger
 from jobrun.rows import JobRow
 
 # What a person at a prompt does not want from the crontab's line: silence, and its way to wait.
-_NOT_BY_HAND = ("--quiet", "-Q", "--output", "--wait", "--busy-exit", "--stdin", "--log-format")
+_NOT_BY_HAND = (
+    "--quiet",
+    "-Q",
+    "--output",
+    "--wait",
+    "--overlap",
+    "--busy-exit",
+    "--stdin",
+    "--log-format",
+)
 
 
 def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[Job, str | None]:

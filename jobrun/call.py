@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What is there once the job's lock is held."""
+    """What is there once the lock is held."""
 
     job: Job
     call: Call
@@ -42,6 +42,7 @@ class Situation(NamedTuple):
     signals: Signals
     began: float  # monotonic seconds
     owner: tuple[int, int] | None  # of what is made beside the ledger, where it is not us
+    slot: int | None = None  # which of the locks beside the job's `lock` is (overlap.py)
 
 
 def note_holder(lock: Lock, call: Call, more: str = "") -> None:

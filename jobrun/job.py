@@ -29,8 +29,8 @@ class Job:
         "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "condition",
         "cwd", "dry_run", "first", "give_up_on", "given", "inputs", "key", "key_file", "kill_after",
         "lag", "ledger", "log_format", "lookback", "max_age", "max_attempts", "max_windows", "mode",
-        "name", "ok_exit", "on_failure", "on_lost", "output", "pause_after", "quiet", "redo",
-        "remind", "resume_after", "retries", "retry_delay", "retry_max_delay", "retry_on",
+        "name", "ok_exit", "on_failure", "on_lost", "output", "overlap", "pause_after", "quiet",
+        "redo", "remind", "resume_after", "retries", "retry_delay", "retry_max_delay", "retry_on",
         "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz", "until",
         "verbose", "wait", "window",
     )  # fmt: skip
@@ -64,6 +64,7 @@ class Job:
     on_failure: str
     on_lost: str
     output: str
+    overlap: str
     pause_after: int | None
     quiet: bool
     redo: str
@@ -155,7 +156,7 @@ def make(
         "",
         "0",
     )
-    _check_retries(mode, given, values)
+    _check_together(mode, given, values)
     placeholders.check(command, mode, given)
     if "--resume-after" in given and "--pause-after" not in given:
         raise UsageError("--resume-after needs --pause-after", "--pause-after 3")
@@ -187,9 +188,10 @@ def make(
             for option in (
                 "--busy-exit", "--catch-up", "--cwd", "--give-up-on", "--key-file", "--kill-after",
                 "--lag", "--ledger", "--lookback", "--max-age", "--max-attempts", "--max-windows",
-                "--ok-exit", "--on-failure", "--on-lost", "--pause-after", "--redo", "--remind",
-                "--resume-after", "--retries", "--retry-delay", "--retry-max-delay", "--retry-on",
-                "--stdin", "--stop-after", "--stuck-after", "--timeout", "--wait", "--window",
+                "--ok-exit", "--on-failure", "--on-lost", "--overlap", "--pause-after", "--redo",
+                "--remind", "--resume-after", "--retries", "--retry-delay", "--retry-max-delay",
+                "--retry-on", "--stdin", "--stop-after", "--stuck-after", "--timeout", "--wait",
+                "--window",
             )
         },
     )  # fmt: skip
@@ -312,8 +314,13 @@ _OF_RETRIES = ("--retry-delay", "--retry-max-delay", "--retry-on", "--give-up-on
 LONGEST_WAIT = MINUTE  # that a call waits itself, its lock held
 
 
-def _check_retries(mode: str, given: Mapping[str, str], values: Mapping[str, object]) -> None:
+def _check_together(mode: str, given: Mapping[str, str], values: Mapping[str, object]) -> None:
     """What does not go together. Raises UsageError."""
+    beside = values["--overlap"] == "allow"
+    if beside and values["--lookback"]:
+        raise UsageError("--lookback with --overlap allow: what is below may be under way")
+    if beside and mode == PLAIN and values["--retries"]:
+        raise UsageError("--retries with --overlap allow: no later call goes on from a plain one")
     if "--retry-on" in given and "--give-up-on" in given:
         raise UsageError("--retry-on and --give-up-on: one of them says which codes are final")
     delay, longest = given.get("--retry-delay"), given.get("--retry-max-delay")

@@ -2,7 +2,8 @@
 
 Every write is one transaction, is made under the job's lock (but `skip`, `pause`, `resume`,
 `override`, `note_event`), and shows the token that the lock's acquisition got: a writer whose
-token is no longer the job's is refused (FENCED).
+token is no longer the job's is refused (FENCED). A run beside others (Result.beside) is recorded
+without the lock, and refused where its window has another token.
 
 Errors: LedgerError (74) unreadable, full, corrupt, newer; Refused (75) busy for longer than the
 busy timeout.

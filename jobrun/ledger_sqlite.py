@@ -36,6 +36,8 @@ from jobrun.ledger_sqlite_windows import (
     claim_window,
     end_window,
     give_up_window,
+    has_schedule,
+    has_window,
     keep_values,
     lose_window,
     make_due,
@@ -86,9 +88,9 @@ UPDATE jobrun_job
 
 _START_RUN = """
 INSERT INTO jobrun_run (job, key, kind, attempt, token, host, pid, child_pid, birth, user, terminal,
-                        started)
+                        started, slot)
 VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :user, :terminal,
-        :started)
+        :started, :slot)
 """
 
 # A run that was given up for lost, and ends after all, is better known now.
@@ -143,6 +145,8 @@ class SqliteLedger(SqliteReads):
             if result.outcome == SUCCEEDED or marked:
                 keep_values(self._database, result)
             note_end(self._database, result, state, marked)
+            if result.beside and not has_schedule(self._database, result):
+                next_boundary = None
             watermark = advance(self._database, result.job, next_boundary)
             paused = self._is_halted(result.job, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
@@ -358,9 +362,15 @@ class SqliteLedger(SqliteReads):
     # -- finishing --------------------------------------------------------------------------------
 
     def _is_holder(self, result: Result) -> bool:
-        remember = "UPDATE jobrun_job SET told = ?, told_at = ? WHERE name = ? AND token = ?"
-        values = (result.told, text(result.told_at), result.job, result.token)
-        return self._database.change(remember, values) == 1
+        """Whether nobody has been who could have run the same: by the job's token, or where others
+        run beside it by that of its window."""
+        if result.beside and not has_window(self._database, result):
+            return False
+        remember = "UPDATE jobrun_job SET told = ?, told_at = ? WHERE name = ? AND (token = ? OR ?)"
+        told = (result.told, text(result.told_at))
+        return (
+            self._database.change(remember, (*told, result.job, result.token, result.beside)) == 1
+        )
 
     def _fence(self, result: Result) -> Finished:
         self._end_run(result, FENCED)

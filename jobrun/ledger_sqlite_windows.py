@@ -145,6 +145,22 @@ def end_window(database: Database, result: Result) -> None:
     database.change(_END_WINDOW, values)
 
 
+def has_window(database: Database, result: Result) -> bool:
+    """Whether the run still holds its window: no other has been taken for the one that runs it."""
+    own = (
+        "SELECT 1 FROM jobrun_window WHERE job = ? AND key = ? AND token = ?"
+        " AND state IN ('running', 'processed')"
+    )
+    key = result.key
+    return key is None or bool(database.rows(own, (result.job, key, result.token)))
+
+
+def has_schedule(database: Database, result: Result) -> bool:
+    """Whether the schedule on record is still the one that the run goes by."""
+    same = "SELECT 1 FROM jobrun_job WHERE name = ? AND schedule = ?"
+    return bool(database.rows(same, (result.job, result.schedule)))
+
+
 def lose_window(database: Database, job: str, key: str | None, state: str, now: int) -> None:
     """Its run is lost: it is due at once, or what the call has decided."""
     database.change(_LOSE_WINDOW, {"job": job, "key": key, "state": state, "now": iso(now)})

@@ -38,4 +38,7 @@ class Lock(Protocol):
     def holder(self) -> str:
         """The line that the present or the last holder left; empty where there is none."""
 
+    def unlock(self) -> None:
+        """Release it whoever has a copy of its descriptor."""
+
     def release(self) -> None: ...

@@ -40,10 +40,14 @@ _FOLDER_FLAGS = (
 
 
 class FileLock:
-    """The lock of one job; `ledger` is the path of the ledger, whose owner may own the file too."""
+    """The lock of one job; `ledger` is the path of the ledger, whose owner may own the file too.
 
-    def __init__(self, folder: str, job: str, ledger: str) -> None:
-        self.path = os.path.join(folder, f"{places.slug(job)}.lock")
+    `slot`: one of the locks beside it, counted from 1.
+    """
+
+    def __init__(self, folder: str, job: str, ledger: str, slot: int | None = None) -> None:
+        number = "" if slot is None else f".{slot}"
+        self.path = os.path.join(folder, f"{places.slug(job)}{number}.lock")
         self._folder = folder
         self._owner = os.stat(ledger)
         self._fd = -1
@@ -84,6 +88,11 @@ class FileLock:
             return os.pread(fd, _LINE, 0).partition(b"\n")[0].decode("utf-8", "replace")
         finally:
             os.close(fd)
+
+    def unlock(self) -> None:
+        if self._fd >= 0 and sys.platform != "win32":  # there nobody has a copy
+            primitive().unlock(self._fd)
+        self.release()
 
     def release(self) -> None:
         if self._fd >= 0:

@@ -187,6 +187,8 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
         (
             _O("-w --wait", "DUR", DURATION, "0", ANY,
                "wait for the lock"),
+            _O("--overlap", "skip|allow", ("skip", "allow"), "skip", "pkw",
+               "allow: beside other calls, each with windows of its own"),
             _O("--busy-exit", "N", CODE, "0", ANY,
                "exit code where nothing ran because it could not be now"),
             _O("--stuck-after", "DUR", DURATION, "24h", ANY,

@@ -331,7 +331,9 @@ def _fill(plan: Plan, backlog: Backlog, drawn: _Drawn) -> Plan:
     """The plan with what was drawn, what is left, and when there will be more."""
     waits = backlog.grid.next(max(backlog.ready, backlog.mark)) + backlog.job.lag
     if not drawn.units:
-        idle = Skip(rows.NO_CLOSED_WINDOW, None, {"next": waits})
+        taken = backlog.known.taken
+        reason = rows.LOCK_HELD if taken else rows.NO_CLOSED_WINDOW
+        idle = Skip(reason, None, {"next": waits})
         skip = drawn.hurdles[0] if drawn.hurdles else idle
         retry_at = skip.fields.get("next")
         sooner = retry_at if isinstance(retry_at, int) else waits

@@ -212,6 +212,7 @@ class RunRow(NamedTuple):
     output_bytes: int | None
     start: int | None  # the window's bounds, joined in
     end: int | None
+    slot: int | None = None  # which lock beside the job's it holds (overlap.py)
 
 
 class SkipRow(NamedTuple):
@@ -276,6 +277,7 @@ class Claim(NamedTuple):
     started: int
     by_hand: bool = False  # then also where the job is paused
     attempt: int = 1  # of a plain run; that of a unit is counted in its row
+    slot: int | None = None
 
 
 class Claimed(NamedTuple):
@@ -362,6 +364,8 @@ class Result(NamedTuple):
     values: tuple[tuple[str, str], ...] = ()  # left for other jobs, kept if the window is processed
     is_dead: bool = False  # its attempts are used up
     goes_on: bool = False  # the call itself tries again: no word yet of a job that fails
+    beside: bool = False  # others run beside it: not the job's token guards it, but its window's
+    schedule: str | None = None  # the grid it goes by, which another call may have changed since
 
 
 class Finished(NamedTuple):
@@ -384,6 +388,7 @@ class Stored(NamedTuple):
     processed: Callable[[int, int], list[Block]]  # below an instant the nearest n, by start
     upstreams: tuple[Upstream, ...] = ()  # of a scheduled call
     failures: Callable[[], Sequence[WindowRow]] = tuple  # dead, held, failed; units too
+    taken: frozenset[str] = frozenset()  # keys that other calls have under way
 
 
 class Source(NamedTuple):

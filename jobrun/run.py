@@ -42,6 +42,8 @@ def run(job: Job, call: Call) -> int:
         try:
             job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)
+            if job.overlap == "allow":
+                return _beside_others(job, call, ledger, signals, began)
             return _with_lock(job, call, ledger, signals, began)
         finally:
             ledger.close()
@@ -100,6 +102,14 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
         return turn.take(Situation(job, call, ledger, lock, signals, began, owner))
     finally:
         lock.release()
+
+
+def _beside_others(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
+    from jobrun import overlap
+
+    lock = FileLock(places.locks_folder(call.ledger), job.name, call.ledger)
+    owner = places.other_owner(os.stat(call.ledger))
+    return overlap.take(Situation(job, call, ledger, lock, signals, began, owner))
 
 
 def holder(ledger: Ledger, job: str) -> RunRow | None:

@@ -52,10 +52,21 @@ def lock_held(job: Job, call: Call, ledger: Ledger, run: rows.RunRow | None, not
         holder = words[0] if words else None
         waits = {name: value for name, _, value in (word.partition("=") for word in words) if value}
         return skip(job, call, ledger, rows.LOCK_HELD, None, {"holder": holder, **waits}, holder)
+    warn_of_stuck(job, call, run)
+    detail = holding(call, run)
+    return skip(job, call, ledger, rows.LOCK_HELD, None, detail, f"{detail['holder']} run {run.id}")
+
+
+def holding(call: Call, run: rows.RunRow) -> dict[str, object]:
+    """Who holds it, since when, for how long, with which run."""
     held = max(0, call.now() - run.started)
-    holder = f"{run.host}:{run.pid}"
-    detail = {"holder": holder, "since": run.started, "held": held, "run": run.id}
-    if held > job.stuck_after:
-        stuck = {"job": job.name, "what": "stuck", "held": held, "holder": holder, "run": run.id}
-        call.lines.event("WARNING", {**stuck, "at": call.now()})
-    return skip(job, call, ledger, rows.LOCK_HELD, None, detail, f"{holder} run {run.id}")
+    return {"holder": f"{run.host}:{run.pid}", "since": run.started, "held": held, "run": run.id}
+
+
+def warn_of_stuck(job: Job, call: Call, run: rows.RunRow) -> None:
+    """That it lasts too long, where it does."""
+    if call.now() - run.started > job.stuck_after:
+        found = holding(call, run)
+        del found["since"]
+        stuck = {"job": job.name, "what": "stuck", **found, "at": call.now()}
+        call.lines.event("WARNING", stuck)

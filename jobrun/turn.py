@@ -13,11 +13,11 @@ from jobrun import (
     episodes,
     key_file,
     lastcall,
+    living,
     options,
     placeholders,
     places,
     policy,
-    process,
     report,
     rows,
     schedule,
@@ -25,10 +25,10 @@ from jobrun import (
     values_file,
 )
 from jobrun.attempts import Attempts
-from jobrun.errors import EXIT_SIGNAL, LedgerError, Refused, UsageError
+from jobrun.errors import EXIT_SIGNAL, Refused, UsageError
+from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
 from jobrun.rows import JobRow, Opening, RunRow, Source, Stored
-from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from jobrun.key_file import Stamp
     from jobrun.ledger import Ledger
     from jobrun.schedule import Grid
+
+    Named = tuple[str, Stamp | None]
 
 NOTHING = Stored(None, (), lambda since: iter(()), lambda below, limit: [])
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
@@ -48,9 +50,9 @@ def take(situation: Situation) -> int:
     for _ in range(REPLANS):
         # The token is read first: a run that opens after the look for runs has taken another.
         row = ledger.job(job.name)
-        judged = judge_open_runs(ledger, job.name, call)
-        if judged.alive is not None:
-            return _skip_alive(situation, judged.alive, judged.pids)
+        judged = living.judge_open_runs(ledger, job.name, call)
+        if judged.living:
+            return skip_alive(situation, judged.living[0])
         try:
             plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
         except Refused:
@@ -59,52 +61,19 @@ def take(situation: Situation) -> int:
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
             return code
-    raise Refused(
-        f'job "{job.name}": another holder wrote {REPLANS} times while this one held the lock',
+    raise too_often(job.name)
+
+
+def too_often(job: str) -> Refused:
+    return Refused(
+        f'job "{job}": another holder wrote {REPLANS} times while this one held the lock',
         "jobrun doctor tests the lock",
     )
 
 
-class Judged(NamedTuple):
-    """Runs without an end, although their lock was free."""
-
-    lost: list[RunRow]  # nothing of them is left
-    alive: RunRow | None  # one of which something is
-    pids: tuple[int, ...]  # its command's processes; without any it is the wrapper that lives
-
-
-def judge_open_runs(ledger: Ledger, job: str, call: Call) -> Judged:
-    """A wrapper alive means that its lock file was replaced. A command alive means that its wrapper
-    and guardian were both killed. Either way never a second copy beside it.
-
-    The processes are asked whatever host the row names: a machine may have been renamed, and a pid
-    of another boot or container is never taken for ours.
-    """
-    lost: list[RunRow] = []
-    for row in ledger.open_runs(job):
-        if process.wrapper_alive(row):
-            return Judged([], row, ())
-        marker = {"JOBRUN_RUN_ID": str(row.id), "JOBRUN_LEDGER": call.ledger}
-        if pids := process.command_alive(row, marker):
-            return Judged([], row, pids)
-        if row.host != call.caller.host:
-            _refuse_shared(row, call)
-        lost.append(row)
-    return Judged(lost, None, ())
-
-
-def _refuse_shared(row: RunRow, call: Call) -> None:
-    """A lock on a network filesystem may be free although its holder, on another host, is not."""
-    if places.filesystem(call.ledger) in places.NETWORK:
-        raise LedgerError(
-            f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
-            f" {row.host} has not ended: this host is {call.caller.host}",
-            "a ledger on a local disk of each host",
-        )
-
-
-def _skip_alive(situation: Situation, row: RunRow, pids: tuple[int, ...]) -> int:
+def skip_alive(situation: Situation, alive: Living) -> int:
     job, call, ledger = situation.job, situation.call, situation.ledger
+    row, pids = alive
     if not pids:
         return skips.lock_held(job, call, ledger, row, "")
     detail = {"pids": ",".join(map(str, pids)), "run": row.id}
@@ -113,41 +82,53 @@ def _skip_alive(situation: Situation, row: RunRow, pids: tuple[int, ...]) -> int
     return skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
 
 
-def stored(ledger: Ledger, job: str) -> Stored:
-    """What planning reads of a job."""
+def stored(ledger: Ledger, job: str, taken: frozenset[str] = frozenset()) -> Stored:
+    """What planning reads of a job; `taken` are the keys that others have under way."""
     return Stored(
         ledger.job(job),
         tuple(ledger.unfinished(job)),
         lambda since: ledger.blocks(job, since),
         lambda below, limit: ledger.processed(job, below, limit),
         failures=lambda: ledger.failures(job),
+        taken=taken,
     )
 
 
 def make_plan(
-    job: Job, ledger: Ledger, now: int, lost: Sequence[RunRow] = ()
+    job: Job,
+    ledger: Ledger,
+    now: int,
+    lost: Sequence[RunRow] = (),
+    taken: frozenset[str] = frozenset(),
+    named: Named | None = None,
 ) -> tuple[Plan, Grid | None, Stamp | None]:
-    """What this call is to do, whatever its mode; `lost` are the runs that nobody saw end."""
-    known = stored(ledger, job.name)
+    """What this call is to do, whatever its mode; `lost` are the runs that nobody saw end, `taken`
+    the keys that others have under way, `named` is its own of --key, where that is known."""
+    known = stored(ledger, job.name, taken)
     if not any(run.key for run in lost):
-        return _make_plan(job, ledger, known, now, {})
+        return _make_plan(job, ledger, known, now, {}, named)
     from jobrun import fate
 
     found = [ledger.window(job.name, run.key) for run in lost if run.key]
     running = [row for row in found if row is not None and row.state == rows.RUNNING]
     fates = fate.after_loss(job, running)
     known = fate.as_they_will_be(known, fates)
-    plan, grid, stamp = _make_plan(job, ledger, known, now, fates)
+    plan, grid, stamp = _make_plan(job, ledger, known, now, fates, named)
     return fate.tell_loss(plan, fates), grid, stamp
 
 
 def _make_plan(
-    job: Job, ledger: Ledger, known: Stored, now: int, fates: Mapping[str, str]
+    job: Job,
+    ledger: Ledger,
+    known: Stored,
+    now: int,
+    fates: Mapping[str, str],
+    named: Named | None,
 ) -> tuple[Plan, Grid | None, Stamp | None]:
     if job.mode == options.PLAIN:
         return plan_plain(job, known, now), None, None
     if job.mode == options.KEY:
-        return plan_key(job, ledger, known, now, fates)
+        return plan_key(job, ledger, known, now, fates, named or name_unit(job))
     if job.mode == options.RETRY and (known.job is None or known.job.schedule is None):
         from jobrun import asked_again
 
@@ -213,16 +194,23 @@ def plan_plain(job: Job, known: Stored, now: int) -> Plan:
     return halt or policy.single(job.name, known, now, Unit(None, None, None, None))
 
 
+def name_unit(job: Job) -> Named:
+    """The key of a unit that is no window, and of a file how it was when its key was made."""
+    if job.key_file is not None:
+        return key_file.key(job.name, job.key_file)
+    assert job.key is not None
+    return job.key, None
+
+
 def plan_key(
-    job: Job, ledger: Ledger, known: Stored, now: int, fates: Mapping[str, str]
+    job: Job, ledger: Ledger, known: Stored, now: int, fates: Mapping[str, str], named: Named
 ) -> tuple[Plan, Grid | None, Stamp | None]:
     """One unit that is no window: skipped where its key is done with, or not to be tried now."""
     if halt := policy.paused(consent.begin(job.name, known.job, now), known.job):
         return halt, None, None
-    key, stamp = job.key, None
-    if job.key_file is not None:
-        key, stamp = key_file.key(job.name, job.key_file)
-    assert key is not None
+    key, stamp = named
+    if key in known.taken:
+        return policy.skipped(job.name, known, now, Skip(rows.LOCK_HELD, key, {})), None, None
     row = ledger.window(job.name, key)
     state = None if row is None else fates.get(key, row.state)
     skip = None
@@ -253,25 +241,26 @@ def carry_out(
     job, call, ledger = situation.job, situation.call, situation.ledger
     opening = complete(plan.opening, situation, row, lost)
     following = grid.next if grid is not None else None
-
-    def tell() -> None:
-        for run in lost:
-            report.lost(call, run)
-            values_file.remove(places.values_file(call.ledger, run.id))
-        _tell_notes(job, call, plan)
-
     if not plan.units:
         if (plan.writes or lost) and ledger.open(opening, None, following) is None:
             return None
-        tell()
+        tell(job, call, plan, lost)
         _tell_backlog(situation, plan.left_text, plan.left_from)
         return _skip(situation, plan)
     work = Attempts(situation, grid, stamp, row)
     if situation.signals.received:
         return EXIT_SIGNAL + situation.signals.received
-    if not work.run(plan.units, opening, tell):
+    if not work.run(plan.units, opening, lambda: tell(job, call, plan, lost)):
         return None
-    return _end(situation, plan, work)
+    return end(situation, plan, work)
+
+
+def tell(job: Job, call: Call, plan: Plan, lost: list[RunRow]) -> None:
+    """What was found and decided, once it is on record."""
+    for run in lost:
+        report.lost(call, run)
+        values_file.remove(places.values_file(call.ledger, run.id))
+    _tell_notes(job, call, plan)
 
 
 def complete(
@@ -291,7 +280,8 @@ def complete(
     return opening._replace(token=token, spec=spec, lost=tuple(run.id for run in lost))
 
 
-def _end(situation: Situation, plan: Plan, work: Attempts) -> int:
+def end(situation: Situation, plan: Plan, work: Attempts) -> int:
+    """The exit code; what of the plan is left is said."""
     job = situation.job
     if situation.signals.received:
         return work.exit_code or EXIT_SIGNAL + situation.signals.received

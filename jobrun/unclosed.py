@@ -33,7 +33,8 @@ def among(unfinished: Iterable[WindowRow], job: JobRow | None, now: int) -> tupl
 
 def leave_out(known: Stored, now: int) -> tuple[Stored, tuple[WindowRow, ...]]:
     """The record as it will be once they are void; and those, oldest first."""
-    found = among(known.unfinished, known.job, now)
+    idle = (row for row in known.unfinished if row.key not in known.taken)
+    found = among(idle, known.job, now)
     if not found:
         return known, ()
     keys = {row.key for row in found}

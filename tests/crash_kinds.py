@@ -37,6 +37,8 @@ exit 4
 FLOODS = "head -c 1400000 /dev/zero; head -c 1400000 /dev/zero >&2\n"
 COMMANDS = {
     "W": ["sh", "-c", WITNESS, "sh", "never"],
+    # Beside others: its own window's alone.
+    "B": ["sh", "-c", WITNESS.replace("9>>busy", '9>>"busy.$JOBRUN_KEY"'), "sh", "never"],
     "FAIL": ["sh", "-c", WITNESS, "sh", "*T10:*"],
     "MARKS": ["sh", "-c", WITNESS.rpartition("echo said")[0] + MARKS, "sh", "never"],
     "FLOODS": ["sh", "-c", WITNESS + FLOODS, "sh", "never"],
@@ -70,6 +72,7 @@ class Kind(NamedTuple):
 
 
 HOURLY = "run a --every 1h"
+BESIDE = f"{HOURLY} --overlap allow"
 SOON = Call(f"{HOURLY} -- W", "12:15")
 NINE = (Call(f"{HOURLY} -- W", "09:05"),)
 NOON = (Call(f"{HOURLY} -- W", "12:02"),)  # nothing is left to do
@@ -106,6 +109,9 @@ KINDS = (
         "backfill", NINE, *same("backfill a --from 2026-09-04T05:00Z --to 2026-09-04T08:00Z -- W")
     ),
     Kind("window", NINE, *same(f"{HOURLY} --window 2026-09-04T10:00Z -- W", SOON)),
+    # The call after it may find its window still under way, and do the next.
+    Kind("beside", NINE, *same(f"{BESIDE} -- B", Call(f"{BESIDE} -- B", "12:16"))),
+    Kind("beside-key", (), *same("run k --key one --overlap allow -- B")),
     Kind("key", (), *same("run k --key one -- W")),
     Kind("plain", (Call("run b -- true"),), *same("run p -- W"), by_hand=True),
     Kind(

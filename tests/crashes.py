@@ -226,6 +226,7 @@ class Scene:
     def _strays(self) -> Iterator[str]:
         """Files that nobody removes; a draft of kept output goes with its run (retention.py)."""
         ours = {"jobrun.db", "jobrun.db.d", "witness", "busy", "out", "err", "intruder"}
+        ours |= {path.name for path in self.folder.glob("busy.*")}
         beside = r".*/locks/[^/]+\.lock|.*/output/[^/]+/\d{4}-\d\d/\d+\.(out|err)(\.new)?"
         yield from (f"stray: {path}" for path in self.folder.iterdir() if path.name not in ours)
         for path in Path(f"{self.ledger}.d").rglob("*"):
@@ -275,10 +276,11 @@ class Scene:
         running = query(self.ledger, "SELECT key FROM jobrun_window WHERE state = 'running'")
         yield from (f"left running: {row}" for row in open_ + running)
         last: dict[str, tuple[int, int]] = {}
-        for job, token, pid in query(
-            self.ledger, "SELECT job, token, pid FROM jobrun_run ORDER BY id"
+        for job, token, pid, slot in query(
+            self.ledger, "SELECT job, token, pid, slot FROM jobrun_run ORDER BY id"
         ):
             before, of = last.get(job, (0, 0))
+            of = 0 if slot is not None else of  # beside others, each claim has a token of its own
             if token < before or (token == before) != (pid == of):
                 yield f"{job}: token {token} of {pid} after {before} of {of}"
             last[job] = token, pid

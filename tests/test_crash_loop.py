@@ -19,11 +19,34 @@ pytestmark = pytest.mark.skipif(not shutil.which("flock"), reason="needs flock (
 
 # The guardian's and the blocked command's steps are the same whatever window they are for.
 ROLES = [(kind, role) for kind in BY_NAME for role in ("sql", "wrapper")]
-ROLES += [(kind, "guardian") for kind in ("first-run", "catch-up", "marks", "floods", "plain")]
+ROLES += [
+    (kind, "guardian") for kind in ("first-run", "catch-up", "beside", "marks", "floods", "plain")
+]
 ROLES += [("first-run", "command"), ("continues", "command")]
-INTRUDED = ("first-run", "catch-up", "merge", "latest", "window", "key", "migration", "lost")
+INTRUDED = (
+    "first-run",
+    "catch-up",
+    "merge",
+    "latest",
+    "beside",
+    "window",
+    "key",
+    "migration",
+    "lost",
+)
 # The short series.
-FEW = ("no-ledger", "catch-up", "stops", "locked", "merge", "key", "skip", "marks", "lost")
+FEW = (
+    "no-ledger",
+    "catch-up",
+    "stops",
+    "locked",
+    "merge",
+    "beside",
+    "key",
+    "skip",
+    "marks",
+    "lost",
+)
 STRIDE = 37
 
 

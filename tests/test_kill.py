@@ -23,16 +23,16 @@ LATER = "2026-09-04T12:06:00Z"
 # A call that, once it has looked for runs that are alive, says so and goes on when it is told to.
 AFTER_THE_LOOK = f"""
 import sys
-from jobrun import turn
+from jobrun import living
 from tests import frozen
-look = turn.judge_open_runs
+look = living.judge_open_runs
 def looked(*arguments):
     found = look(*arguments)
-    turn.judge_open_runs = look
+    living.judge_open_runs = look
     print('looked', flush=True)
     sys.stdin.readline()
     return found
-turn.judge_open_runs = looked
+living.judge_open_runs = looked
 sys.exit(frozen.run({NOW}, sys.argv[1:]))
 """
 
@@ -123,9 +123,10 @@ def kill(*argv: str) -> tuple[int, str]:
 
 
 @pytest.mark.long
-def test_random_kills() -> None:
+@pytest.mark.parametrize("more", [(), ("--overlap",)])
+def test_random_kills(more: tuple[str, ...]) -> None:
     """Sixty of them, and nothing was done twice, left out or left behind."""
-    status, out = kill("--kills", "60", "--seed", "1")
+    status, out = kill("--kills", "60", "--seed", "1", *more)
     assert status == 0, out
     assert ": 60 kills in " in out
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobrun import asked, places, process, run, schedule, turn, unclosed, windows
+from jobrun import asked, living, places, process, run, schedule, turn, unclosed, windows
 from jobrun import job as jobs
 from jobrun.by_hand import known_job
 from jobrun.call import Call, note_holder
@@ -160,11 +160,13 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
 
 def _refuse_alive(ledger: Ledger, name: str, call: Call) -> None:
     """What a run that lives goes by is not changed under it, whatever its lock says."""
-    judged = turn.judge_open_runs(ledger, name, call)
+    judged = living.judge_open_runs(ledger, name, call)
     if judged.alive is not None:
         pids = ",".join(map(str, judged.pids or (judged.alive.pid,)))
+        others = f", and {len(judged.living) - 1} beside it" if len(judged.living) > 1 else ""
+        free = "" if judged.alive.slot is not None else ", though its lock is free"
         raise Refused(
-            f'job "{name}": run {judged.alive.id} is alive (pid {pids}), though its lock is free',
+            f'job "{name}": run {judged.alive.id} is alive (pid {pids}){others}{free}',
             "end it first, or wait for its end",
         )
 

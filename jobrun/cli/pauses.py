@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from jobrun import asked, lastcall, process, schedule, turn, unclosed, windows
+from jobrun import asked, lastcall, living, process, schedule, turn, unclosed, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call
 from jobrun.cli.acts import moved, stored_grid, tell, under_lock
@@ -119,7 +119,7 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
         grid = stored_grid(row)
         known, void = unclosed.leave_out(turn.stored(ledger, name), call.now())
         plan = asked.plan_resume(this, grid, known, call.now(), _who(call))
-        lost = turn.judge_open_runs(ledger, name, call).lost
+        lost = living.judge_open_runs(ledger, name, call).lost
         opening = unclosed.make_void(plan.opening, void)._replace(
             token=row.token, lost=tuple(run.id for run in lost)
         )

@@ -20,6 +20,7 @@ from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lines import Lines
+from jobrun.living import judge_open_runs, keys_of
 from jobrun.plans import Unit
 from jobrun.rows import Claimed, JobRow, RunRow
 from jobrun.run import as_set
@@ -83,8 +84,9 @@ def dry_run(job: Job, call: Call) -> int:
 
 def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:
     now = call.now()
-    lost = turn.judge_open_runs(ledger, job.name, call).lost
-    plan, grid, _ = turn.make_plan(job, ledger, now, lost)
+    judged = judge_open_runs(ledger, job.name, call, by_lock=False)
+    taken = keys_of(judged.living) if job.overlap == "allow" else frozenset()
+    plan, grid, _ = turn.make_plan(job, ledger, now, judged.lost, taken)
     row = ledger.job(job.name)
     setting = Setting(
         ledger=call.ledger,

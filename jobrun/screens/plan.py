@@ -182,7 +182,8 @@ def _end(setting: Setting, plan: Plan) -> Line:
     if run is not None:
         since = moment(run.started, setting.now)
         holder = f"{run.user}@{run.host} pid {run.pid}"
-        parts.append(f"lock: held by run {run.id}, {holder}, since {since}")
+        held = "beside" if setting.job.overlap == "allow" else "lock: held by"
+        parts.append(f"{held} run {run.id}, {holder}, since {since}")
     else:
         parts.append("lock: free")
     return line(".  ".join(parts))

@@ -2,6 +2,7 @@
 
     python -m tests.bench.kill                       1,000 kills, some five minutes
     python -m tests.bench.kill --seconds 3600        for an hour
+    python -m tests.bench.kill --overlap             most calls with --overlap allow
     python -m tests.bench.kill --mutant no-token     without one of the safeguards: must be found
 
 Several jobs on one ledger, each called all the while as cron would, by calls that run commands of
@@ -40,6 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="at most so long")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--jobs", type=int, choices=range(1, len(JOBS) + 1))
+    parser.add_argument("--overlap", action="store_true", help="calls beside each other")
     parser.add_argument("--mutant", choices=kill_calls.MUTANTS, default="")
     return parser.parse_args()
 
@@ -69,7 +71,7 @@ def main() -> int:
     # In memory where that can be had: no disk needs to be waited for, since none is unplugged.
     shm = "/dev/shm" if os.path.isdir("/dev/shm") else None
     folder = tempfile.mkdtemp(prefix="jobrun-kill-", dir=shm)
-    harness = Harness(folder, given.seed, jobs, given.mutant)
+    harness = Harness(folder, given.seed, jobs, given.mutant, given.overlap)
     began = time.monotonic()
     try:
         run(harness, kills, given.seconds or _EVER)

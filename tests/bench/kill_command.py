@@ -5,7 +5,9 @@
 It holds an exclusive lock of its own while it lives, and says so if another one has it. And it adds
 to a counter without any lock, reading, pausing, writing: an overlap that the lock missed loses one.
 All that it says goes to a journal of its job, a line each. It exits 3 with the flag `fails`,
-ignores TERM with `deaf`, and with `marks` has data in the ledger, marked by jobrun.done.
+ignores TERM with `deaf`, and with `marks` has data in the ledger, marked by jobrun.done. With
+`beside` others of its job may run, but none for its key: the lock is one for each, and nothing is
+counted.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def chance() -> float:
 
 
 def occupy() -> None:
-    marker = opened("busy", 0)
+    marker = opened(f"{KEY}.busy" if "beside" in FLAGS else "busy", 0)
     try:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -49,6 +51,9 @@ def occupy() -> None:
 
 
 def count(lasting: float) -> None:
+    if "beside" in FLAGS:
+        select.select([], [], [], lasting)
+        return
     counter = opened("counter", 0)
     while True:
         seen = int(os.pread(counter, 20, 0) or b"0")

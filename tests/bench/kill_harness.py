@@ -21,6 +21,7 @@ from tests.conftest import PYTHON
 
 FIRST = from_iso("2026-09-04T00:00:00+00:00")
 JOBS = {"bills": (), "sales": ("--on-failure", "continue"), "stock": ("-q",)}
+ALLOWED = 0.8  # of the calls are made with --overlap allow, if any
 CALLED_EVERY = 0.1  # seconds, all jobs together, on average
 STRUCK_EVERY = 0.02  # seconds between two strikes, on average, besides the hunt
 HUNTS = 2  # at a time
@@ -120,12 +121,15 @@ BESIDES = ("alone", "cold", CATCH_UP, CONTENDED)
 
 
 class Harness:
-    def __init__(self, folder: str, seed: int, jobs: int, mutant: str) -> None:
+    def __init__(
+        self, folder: str, seed: int, jobs: int, mutant: str, overlap: bool = False
+    ) -> None:
         self.folder = folder
         self.tally = Tally()
         self.violations: list[str] = []
         self._seed = seed
         self._mutant = mutant
+        self._overlap = overlap
         self._random = Random(seed)
         self._clocks = {job: Clock(FIRST + MINUTE) for job in list(JOBS)[:jobs]}
         self._calls: dict[int, Called] = {}  # by number, also for a while after they ended
@@ -153,6 +157,8 @@ class Harness:
         if random.random() < 0.1:
             options += ["--timeout", "1"]
         flags = [flag for flag in ("fails", "deaf", "marks") if random.random() < 0.2]
+        if self._overlap and random.random() < ALLOWED:
+            options += ["--overlap", "allow"]
         lasting = random.choice((0.02, 0.02, 0.1, 0.1, 0.3, 0.3, 0.8, LONG))
         shape = random.choice(list(SHAPES.values()))
         command = [*shape, *self._command(lasting, *flags)]
@@ -160,7 +166,8 @@ class Harness:
 
     def _command(self, lasting: float, *flags: str) -> list[str]:
         script = str(Path(__file__).with_name("kill_command.py"))
-        return [PYTHON, "-I", "-S", "-B", script, self.folder, str(lasting), *flags]
+        beside = ["beside"] if self._overlap else []
+        return [PYTHON, "-I", "-S", "-B", script, self.folder, str(lasting), *flags, *beside]
 
     def _start(
         self, job: str, rest: list[str], grace: float, cold: bool = False, calm: bool = False

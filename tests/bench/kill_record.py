@@ -116,9 +116,10 @@ def _runs_wrong(folder: str, job: str, said: Said) -> Iterator[str]:
     finished: set[str] = set()
     before = of = 0
     select = (
-        "SELECT id, key, attempt, token, pid, outcome FROM jobrun_run WHERE job = ? ORDER BY id"
+        "SELECT id, key, attempt, token, pid, slot, outcome FROM jobrun_run WHERE job = ?"
+        " ORDER BY id"
     )
-    for run, key, attempt, token, pid, outcome in query(folder, select, job):
+    for run, key, attempt, token, pid, slot, outcome in query(folder, select, job):
         on_record[run] = key, attempt, token
         if outcome is None:
             yield f"run {run} of {key} is on record as running"
@@ -126,6 +127,7 @@ def _runs_wrong(folder: str, job: str, said: Said) -> Iterator[str]:
             yield f"run {run} of {key}: it was processed before"
         if outcome == "succeeded":
             finished.add(key)
+        of = 0 if slot is not None else of  # beside others, each claim has a token of its own
         if token < before or (token == before) != (pid == of):
             yield f"{job}: token {token} of pid {pid} comes after {before} of {of}"
         before, of = token, pid
