@@ -126,10 +126,13 @@ def after_loss(job: Job, running: Sequence[WindowRow]) -> dict[str, str]:
     return {row.key: rows.DEAD for row in running if is_final(job, row.failures + 1)}
 
 
-def as_they_will_be(known: Stored, fates: Mapping[str, str]) -> Stored:
+def as_they_will_be(
+    known: Stored, running: Sequence[WindowRow], fates: Mapping[str, str]
+) -> Stored:
     """What planning is to read: the record as the opening of this call leaves it."""
     if not fates:
         return known
+    settled = [row._replace(state=fates[row.key]) for row in running if row.key in fates]
     changed = (row._replace(state=fates.get(row.key, row.state)) for row in known.unfinished)
 
     def blocks(since: int) -> Iterator[Block]:
@@ -137,16 +140,22 @@ def as_they_will_be(known: Stored, fates: Mapping[str, str]) -> Stored:
             yield block._replace(state=fates.get(block.key or "", block.state))
 
     unfinished = tuple(row for row in changed if row.state in rows.UNFINISHED)
-    return known._replace(unfinished=unfinished, blocks=blocks)
+    return known._replace(
+        unfinished=unfinished, blocks=blocks, failures=lambda: [*known.failures(), *settled]
+    )
 
 
 def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
-    """Written and said with the plan, whatever else it is: a person must hear of it."""
+    """Written and said with the plan, whatever else it is: a person must hear of it.
+
+    Unless it is the person who has it tried again now.
+    """
     name = plan.opening.job
-    events = tuple((key, state, "its run was lost") for key, state in fates.items())
+    again = {unit.key for unit in plan.units} | set(plan.opening.due)
+    told = [(key, state) for key, state in fates.items() if key not in again]
+    events = tuple((key, state, "its run was lost") for key, state in told)
     notes = tuple(
-        note("WARNING", name, state, hint(name, key, state), key=key)
-        for key, state in fates.items()
+        note("WARNING", name, state, hint(name, key, state), key=key) for key, state in told
     )
     # That the watermark moves over what is dead now is no finding.
     others = (event for event in plan.opening.events if event[1] != "watermark-settled")

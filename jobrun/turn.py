@@ -112,7 +112,7 @@ def make_plan(
     found = [ledger.window(job.name, run.key) for run in lost if run.key]
     running = [row for row in found if row is not None and row.state == rows.RUNNING]
     fates = fate.after_loss(job, running)
-    known = fate.as_they_will_be(known, fates)
+    known = fate.as_they_will_be(known, running, fates)
     plan, grid, stamp = _make_plan(job, ledger, known, now, fates, named)
     return fate.tell_loss(plan, fates), grid, stamp
 

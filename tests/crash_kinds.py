@@ -49,6 +49,7 @@ class Call(NamedTuple):
     line: str  # arguments; the last word may be one of COMMANDS
     at: str = "12:05"
     status: int = 0
+    or_status: int | None = None  # where the disturbed call before it has not come to its end
 
     @property
     def argv(self) -> list[str]:
@@ -78,6 +79,22 @@ NINE = (Call(f"{HOURLY} -- W", "09:05"),)
 NOON = (Call(f"{HOURLY} -- W", "12:02"),)  # nothing is left to do
 
 
+# 10:00 fails, and is dead after one attempt, after two of two calls, after two of one call.
+ONCE, TWICE, AGAIN = (
+    Call(f"{HOURLY} --on-failure continue {options} -- FAIL", status=3)
+    for options in ("--max-attempts 1", "--max-attempts 2", "--retries 1 --retry-delay 0")
+)
+RESOLVE = "resolve a 2026-09-04T10:00Z --note x"
+
+
+def after(call: Call) -> tuple[Call, ...]:
+    """The same again, until it is dead whatever happened; a disturbed one may fail once more."""
+    return (
+        call._replace(at="12:25", status=0, or_status=3),
+        call._replace(at="12:35", status=0),
+    )
+
+
 def same(line: str, *more: Call, status: int = 0) -> tuple[Call, tuple[Call, ...]]:
     """A call, and the same again as what comes then."""
     return Call(line, status=status), (Call(line, "12:15"), *more)
@@ -98,6 +115,16 @@ KINDS = (
             SOON._replace(at="12:26"),
         ),
     ),
+    Kind("dies", (*NINE, TWICE), TWICE._replace(at="12:15"), after(TWICE)),
+    Kind("tries-again", NINE, AGAIN, after(AGAIN)),
+    Kind("retry", (*NINE, ONCE), *same("retry a -- W", SOON)),
+    Kind(
+        "resolve",
+        (*NINE, ONCE),
+        Call(RESOLVE),
+        (Call(RESOLVE, "12:15", 2, 0), SOON),
+    ),
+    Kind("holds", NINE, *same(f"{HOURLY} --on-lost hold -- W"), lost=True),
     Kind("locked", NINE, *same(f"{HOURLY} -- W"), locked=True),
     Kind("idle", NOON, *same(f"{HOURLY} -- W")),
     Kind("merge", NINE, *same(f"{HOURLY} --catch-up merge -- W")),

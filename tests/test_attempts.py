@@ -609,6 +609,19 @@ def test_retry_frees_what_is_held(jobrun: Jobrun) -> None:
     assert jobrun(*held, now=later(3600)).stdout == "2026-09-04T12:00:00+00:00 new 1\n"
 
 
+@pytest.mark.parametrize("options", [("--on-lost", "hold"), ("--max-attempts", "1")])
+def test_retry_before_a_call_has_said_what_a_lost_run_comes_to(
+    jobrun: Jobrun, options: tuple[str, ...]
+) -> None:
+    """A person has decided: it runs, and nothing is told of held or dead."""
+    lose(jobrun, *HOURLY, *options)
+    found = jobrun("retry", "a", "--", *SHOW, now=later(60))
+    assert found.stdout == "2026-09-04T11:00:00+00:00 retry 2\n"
+    assert "WARNING" not in found.stderr
+    assert state(jobrun)[0] == "processed"
+    assert events(jobrun) == ["lost"]
+
+
 def test_retry_of_units_makes_them_due(jobrun: Jobrun) -> None:
     """Their command is not the job's last one: each runs with its own next call, and it says so."""
     call = ("run", "k", "--key", "one", "--retries", "1", "--retry-delay", "10m", "--")

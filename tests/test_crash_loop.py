@@ -36,17 +36,9 @@ INTRUDED = (
 )
 # The short series.
 FEW = (
-    "no-ledger",
-    "catch-up",
-    "stops",
-    "locked",
-    "merge",
-    "beside",
-    "key",
-    "skip",
-    "marks",
-    "lost",
-)
+    "no-ledger", "catch-up", "stops", "locked", "merge", "beside", "key", "skip", "marks", "lost",
+    "dies", "tries-again", "holds",
+)  # fmt: skip
 STRIDE = 37
 
 
