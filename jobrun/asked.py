@@ -151,7 +151,8 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
         if isinstance(tile, Window):
             units.append(_unit(job.name, known, tile, False))
         elif tile.state in kept:
-            skips.append(Skip(rows.KEY_EXISTS, tile.key, {}))
+            state = None if tile.state == rows.PROCESSED else tile.state
+            skips.append(Skip(rows.KEY_EXISTS, tile.key, {"state": state}))
         else:
             units.append(_unit(job.name, known, _as_on_record(tile), True))
     count = len(units) + len(skips)

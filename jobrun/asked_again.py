@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobrun import consent, rows, windows
 from jobrun.errors import UsageError
+from jobrun.instants import iso_z
 from jobrun.plans import Note, Plan, Unit, note
 from jobrun.rows import Stored, WindowRow
 
@@ -70,11 +71,18 @@ def _one(job: Job, grid: Grid, known: Stored, found: Sequence[WindowRow], now: i
     block = next((b for b in known.blocks(start) if b.start <= start), None)
     if block is None:
         windows.check_boundary(grid, start, "WHEN", typed)
+    if block is not None and block.start < start and block.key is not None:
+        raise inside(typed, block.key, block.end, f"jobrun retry {job.name} {block.key}")
     state = "pending" if block is None else block.state
     raise UsageError(
         f'WHEN "{typed}" is {state}: retry is for what failed, is dead or held',
         f"jobrun rerun {job.name} {windows.key(job.name, start)}",
     )
+
+
+def inside(typed: str, key: str, end: int, hint: str) -> UsageError:
+    """Of what begins no window on record, but lies in one."""
+    return UsageError(f'WHEN "{typed}" lies inside {key}, which ends {iso_z(end)}', hint)
 
 
 def _with_units(plan: Plan, name: str, found: Sequence[WindowRow]) -> Plan:

@@ -162,6 +162,8 @@ def _weigh_failure(database: Database, result: Result) -> Pause | None:
             _put(database, result.job, pause._replace(at=result.ended, until=until))
         return None
     failed, waiting = _failing(database, result.job, result.breaker)
+    if result.is_dead:  # the next ones have their turn, and count when they have failed
+        waiting = 0
     if failed + waiting < result.breaker.windows:
         return None
     tripped = Pause(result.ended, until, BREAKER, _reason(failed, waiting))

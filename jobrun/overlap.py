@@ -186,7 +186,7 @@ class Beside:
 
         def opened() -> None:
             self._gate.unlock()
-            turn.tell(situation.job, situation.call, plan, judged.lost)
+            turn.tell(situation.job, situation.call, situation.ledger, plan, judged.lost)
 
         opening = turn.complete(plan.opening, situation, row, judged.lost)
         if not work.run((unit,), opening, opened):

@@ -61,9 +61,10 @@ class Report:
         if told or not lines.quiet or word == "FENCED":
             details = _details(word, verdict, finished)
             state = finished.window_state if finished is not None else None
-            if self.job.retries and word == "FAILED" and state in (rows.FAILED, None):
-                details["next"] = fate.next_attempt_at
-            lines.event(word, self._fields(details, ended.took), force=told)
+            again = self.job.retries and word == "FAILED" and state in (rows.FAILED, None)
+            upcoming = fate.next_attempt_at if again else None
+            fields = self._fields(details, took=ended.took, next=upcoming)
+            lines.event(word, fields, force=told)
             self._explain(ended, verdict, word, output)
             if self.job.output == "on-failure" and verdict.outcome != rows.SUCCEEDED:
                 output.show(signals)
@@ -137,9 +138,7 @@ class Report:
         job, run = self.job.name, self.claimed.run_id
         return {"job": job, "what": what, **more, "run": run, "at": self.call.now()}
 
-    def _fields(
-        self, details: Mapping[str, object], took: float | None = None, pid: int | None = None
-    ) -> dict[str, object]:
+    def _fields(self, details: Mapping[str, object], **more: object) -> dict[str, object]:
         unit = self.unit
         return {
             "job": self.job.name,
@@ -147,9 +146,8 @@ class Report:
             "key": unit.key,
             **details,
             "attempt": self.claimed.attempt,
-            "took": took,
+            **more,
             "windows": unit.windows if unit.windows > 1 else None,
-            "pid": pid,
             "run": self.claimed.run_id,
             "at": self.call.now(),
         }

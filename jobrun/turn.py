@@ -244,19 +244,21 @@ def carry_out(
     if not plan.units:
         if (plan.writes or lost) and ledger.open(opening, None, following) is None:
             return None
-        tell(job, call, plan, lost)
+        tell(job, call, ledger, plan, lost)
         _tell_backlog(situation, plan.left_text, plan.left_from)
         return _skip(situation, plan)
     work = Attempts(situation, grid, stamp, row)
     if situation.signals.received:
         return EXIT_SIGNAL + situation.signals.received
-    if not work.run(plan.units, opening, lambda: tell(job, call, plan, lost)):
+    if not work.run(plan.units, opening, lambda: tell(job, call, ledger, plan, lost)):
         return None
     return end(situation, plan, work)
 
 
-def tell(job: Job, call: Call, plan: Plan, lost: list[RunRow]) -> None:
+def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: list[RunRow]) -> None:
     """What was found and decided, once it is on record."""
+    for left_out in plan.opening.skipped:  # one that was done before has no other record of it
+        ledger.skip(job.name, left_out.reason, left_out.key, job.condition, plan.opening.now)
     for run in lost:
         report.lost(call, run)
         values_file.remove(places.values_file(call.ledger, run.id))

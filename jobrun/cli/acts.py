@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobrun import asked, living, places, process, run, schedule, turn, unclosed, windows
+from jobrun import (
+    asked,
+    asked_again,
+    living,
+    places,
+    process,
+    run,
+    schedule,
+    turn,
+    unclosed,
+    windows,
+)
 from jobrun import job as jobs
 from jobrun.by_hand import known_job
 from jobrun.call import Call, note_holder
@@ -90,6 +101,10 @@ def _unit(call: Call, ledger: Ledger, row: JobRow, when: str) -> WindowRow:
             return found
     if row.schedule is not None:
         start = windows.parse_when(when, stored_grid(row).zone, call.now(), row.name)
+        block = next(ledger.blocks(row.name, start), None)
+        if block is not None and block.key is not None and block.start < start:
+            hint = f'jobrun resolve {row.name} {block.key} --note "..."'
+            raise asked_again.inside(when, block.key, block.end, hint)
         if found := ledger.window(row.name, windows.key(row.name, start)):
             return found
     raise UsageError(f'"{when}" of {row.name} is not on record', f"jobrun failures {row.name}")

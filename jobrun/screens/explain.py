@@ -74,7 +74,7 @@ _STATES = {
     OUTSIDE: ("before the first window of this job", DIM),
 }
 # In one second a run stands after what its call wrote before it, and before what came of it.
-_BEFORE_A_RUN = (LOST, "orphan", "schedule-changed", "boundaries-moved", "clock-believed")
+_BEFORE_A_RUN = (LOST, HELD, "orphan", "schedule-changed", "boundaries-moved", "clock-believed")
 SKIPS = 3  # of the job as a whole, for one reason; more are put together
 
 
@@ -238,6 +238,10 @@ def _next(story: Story, standing: Standing, now: int) -> Cell | None:
         return None
     if job.pause is not None and job.is_paused(now):
         return Cell(f"the job is paused {pause_text(job.pause, now)}", style=STILL)
+    if story.upstream is not None and story.upstream.reason == UPSTREAM_FAILED:
+        return Cell("no call, before a person has looked at the upstream", style=BAD)
+    if story.behind is not None and story.behind.state == HELD:
+        return Cell("no call, before a person has looked at the one that is held", style=STILL)
     row = story.subject.row
     ready = end + standing.facts.spec.seconds("--lag", 0)
     later = max(ready, row.next_attempt_at or 0) if row is not None else ready
@@ -269,6 +273,8 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
         yield f"jobrun plan {name}"
     if story.behind is not None:
         yield f"jobrun explain {name} {story.behind.key}"
+    if story.upstream is not None and story.upstream.hint is not None:
+        yield story.upstream.hint
 
 
 def _field(label: str, value: Cell) -> Line:

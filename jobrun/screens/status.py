@@ -167,7 +167,9 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
         return f"{outcome(last)} {_when(standing, last, now)}", hint
     how = outcome(last) if last is not None and last.key == row.key else row.state
     what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
-    what += [f"{plural(_waiting(standing), 'later window')} wait"] if _waiting(standing) else []
+    if not row.failures:  # a person has made it due, and only its own call can run it
+        what = [f"{_unit(row, now)} is due, its next call runs it"]
+    what += _later(_waiting(standing))
     if (due := row.due_at(now, longest_on_record(standing.facts.spec))) is not None:
         what.append(f"next try not before {boundary(due, now)}")
     return ", ".join(what), hint.replace("history", "explain")
@@ -181,9 +183,13 @@ def _held(standing: Standing, now: int) -> tuple[str, str]:
     stops = standing.facts.spec.options.get("--on-failure") != "continue"
     windows = any(row.start is not None for row in found)
     later = max(0, (behind or 0) - len(standing.facts.unfinished)) if stops and windows else 0
-    what += [f"{plural(later, 'later window')} wait"] if later else []
+    what += _later(later)
     name, key = standing.facts.job.name, found[0].key
     return ", ".join(what), f'jobrun retry {name}    jobrun resolve {name} {key} --note "..."'
+
+
+def _later(count: int) -> list[str]:
+    return [f"{plural(count, 'later window')} wait{'s' if count == 1 else ''}"] if count else []
 
 
 def _dead(standing: Standing, now: int) -> tuple[str, str]:
