@@ -101,6 +101,15 @@ class Pause(NamedTuple):
         return self.until is None or now < self.until
 
 
+# What an event tells of: changes that a person may want to hear about. A closed set.
+EVENTS = (
+    FAILED, RECOVERED, DEAD, LOST, HELD, "due", RESOLVED, PAUSED, "resumed", "blocked", "orphan",
+    "clock-behind", "clock-doubted", "clock-set-back", "schedule-changed", "boundaries-moved",
+    "after-changed", "first-ignored", "watermark-set", "watermark-settled", BY_HAND, NOT_LATEST,
+    TOO_OLD, "set", "unset", "stop",
+)  # fmt: skip
+
+
 class JobRow(NamedTuple):
     name: str
     schedule: str | None  # canonical text (schedule.py); None for a job without windows

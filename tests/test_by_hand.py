@@ -181,6 +181,36 @@ def test_watermark_is_printed_and_set_with_a_reason(sales: Jobrun) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        (("skip", at(7), "--reason", "x"), "would-skip windows=1 why=x"),
+        (("skip", "--from", at(6), "--to", at(8), "--reason", "x"), "would-skip windows=2 why=x"),
+        (
+            ("watermark", "--set", at(10), "--reason", "x"),
+            "would-set-watermark watermark=2026-09-04T10:00:00Z why=x",
+        ),
+        (("forget",), "would-forget"),
+    ],
+    ids=["skip", "skip a range", "watermark", "forget"],
+)
+def test_a_dry_run_changes_nothing(sales: Jobrun, act: tuple[str, ...], told: str) -> None:
+    """It says what would be, and asks nobody."""
+    tables = ("job", "window", "gap", "event", "run")
+    before = [sales.query(f"select * from jobrun_{table}") for table in tables]
+    found = sales(act[0], "sales", *act[1:], "--dry-run", now=NOW)
+    assert found.status == 0
+    assert found.lines == [f"jobrun: NOTE job=sales what={told} at=2026-09-04T12:05:00Z"]
+    assert before == [sales.query(f"select * from jobrun_{table}") for table in tables]
+
+
+def test_a_dry_run_is_refused_where_the_act_would_be(sales: Jobrun) -> None:
+    """An open window, a processed one, a boundary that is none."""
+    for act in (("skip", at(12)), ("skip", at(9)), ("watermark", "--set", "2026-09-04T10:30Z")):
+        found = sales(act[0], "sales", *act[1:], "--reason", "x", "--dry-run", now=NOW)
+        assert found.status == 2
+
+
 def test_acts_wait_for_nobody(sales: Jobrun) -> None:
     """While the job runs they are refused (75) with the holder."""
     hold = (PYTHON, "-uc", "import sys; print('ready'); sys.stdin.read()")

@@ -279,7 +279,7 @@ def test_the_usual_duration(ledger: Ledger) -> None:
 
 def test_bytes_that_are_no_text(ledger: Ledger) -> None:
     """A name or message from the system may hold any byte: it enters as \\xNN."""
-    begin(ledger, events=((None, "x", "caf\udce9"),))
+    begin(ledger, events=((None, "blocked", "caf\udce9"),))
     ledger.skip("j", rows.LOCK_HELD, None, "half \ud83d", NOW)
     assert ledger.events()[0].detail == "caf\\xe9"
     assert ledger.skips()[0].detail == "half \\ud83d"

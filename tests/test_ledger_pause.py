@@ -75,7 +75,7 @@ def test_nothing_is_written_for_a_call_that_is_paused_by_now(ledger: Ledger) -> 
     begin(ledger)
     ledger.pause("j", ANNA)
     token = job_row(ledger).token
-    opening = Opening("j", token, NOW, events=((None, "x", ""),))
+    opening = Opening("j", token, NOW, events=((None, "blocked", ""),))
     assert ledger.open(opening, claim(TEN), hourly) is None
     assert job_row(ledger).token == token
     assert kinds(ledger) == ["paused"]

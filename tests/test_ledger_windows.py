@@ -185,7 +185,7 @@ def test_a_void_window_may_be_run_with_other_bounds(ledger: Ledger) -> None:
 def test_a_forgotten_job_leaves_no_row(ledger: Ledger) -> None:
     """Every row goes; the token goes on, so that no holder of the old job passes for a new one."""
     run(ledger, TEN)
-    begin(ledger, gaps=(Gap(ELEVEN, TWELVE, 1, rows.TOO_OLD),), events=((None, "x", None),))
+    begin(ledger, gaps=(Gap(ELEVEN, TWELVE, 1, rows.TOO_OLD),), events=((None, "blocked", None),))
     ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
     assert not ledger.forget("j", 1)  # another holder has been since
     assert ledger.runs() != []
@@ -221,13 +221,13 @@ def test_a_failed_window_that_is_given_up_is_skipped(ledger: Ledger) -> None:
     """R29: its own row says so, with the reason, and the watermark passes it."""
     run(ledger, TEN, rows.FAILED_RUN, next_attempt_at=NOW + 60)
     key = claim(TEN).key or ""
-    opened = begin(ledger, ended=((key, rows.NOT_LATEST),), events=((key, "given-up", "why"),))
+    opened = begin(ledger, ended=((key, rows.NOT_LATEST),), events=((key, rows.NOT_LATEST, "why"),))
     assert opened.watermark == ELEVEN
     window = ledger.window("j", key)
     assert window is not None
     assert (window.state, window.reason) == (rows.SKIPPED, rows.NOT_LATEST)
     given_up, failed = (event[3:] for event in ledger.events())
-    assert given_up == (key, "given-up", "why")
+    assert given_up == (key, rows.NOT_LATEST, "why")
     assert failed == (key, "failed", "exit 1, run=1")
 
 

@@ -402,6 +402,13 @@ def test_the_skip_reasons_are_the_closed_set() -> None:
     assert sorted(reasons) == sorted(first_words("skip-reasons"))
 
 
+def test_the_events_are_the_closed_set() -> None:
+    """The README lists each event that the program writes, and no other."""
+    cells = [line.split("|")[1] for line in between("events").splitlines()[2:]]
+    listed = re.findall("`([a-z-]+)`", " ".join(cells))
+    assert sorted(listed) == sorted(rows.EVENTS)
+
+
 def test_the_words_of_the_lines_are_the_closed_set() -> None:
     """STARTED to NOTE, as the design has them."""
     words = "STARTED PROCESSED FAILED INTERRUPTED LOST FENCED SKIPPED BACKLOG WARNING NOTE"

@@ -34,7 +34,13 @@ if TYPE_CHECKING:
 
 
 def skip(
-    call: Call, name: str, when: str | None, since: str | None, until: str | None, reason: str
+    call: Call,
+    name: str,
+    when: str | None,
+    since: str | None,
+    until: str | None,
+    reason: str,
+    dry_run: bool = False,
 ) -> int:
     """Finish windows by hand: one, or the pending and failed ones of a range."""
     if (when is None) == (since is None and until is None):
@@ -44,31 +50,38 @@ def skip(
     with under_lock(call, name) as (ledger, row):
         unit = ledger.window(name, when) if when is not None else None
         if unit is not None and unit.start is None:
-            return _skip_unit(call, ledger, row, unit, reason)
+            return _skip_unit(call, ledger, row, unit, reason, dry_run)
         grid = stored_grid(row)
         known, void = unclosed.leave_out(turn.stored(ledger, name), call.now())
         plan = asked.plan_skip(name, grid, known, call.now(), when, since, until, reason)
         opening = unclosed.make_void(plan.opening, void)._replace(token=row.token)
-        if ledger.skip_windows(opening, plan.rows, grid.next) is None:
-            raise moved(name)
-        tell(call, unclosed.notes_of(name, void, call.now()))
-        what = {"job": name, "what": "skipped-by-hand", "windows": plan.windows, "why": reason}
-        call.lines.event("NOTE", {**what, "at": call.now()})
+        if not dry_run:
+            if ledger.skip_windows(opening, plan.rows, grid.next) is None:
+                raise moved(name)
+            tell(call, unclosed.notes_of(name, void, call.now()))
+        _tell_skipped(call, name, reason, dry_run, windows=plan.windows)
         return 0
 
 
-def _skip_unit(call: Call, ledger: Ledger, row: JobRow, unit: WindowRow, reason: str) -> int:
+def _skip_unit(
+    call: Call, ledger: Ledger, row: JobRow, unit: WindowRow, reason: str, dry_run: bool
+) -> int:
     """A unit of --key that will not be tried again."""
     if unit.state not in (FAILED, HELD):
         raise UsageError(f"{unit.key} is {unit.state}: there is nothing to skip")
     events = ((unit.key, BY_HAND, f"skipped: {reason}"),)
     ended = ((unit.key, BY_HAND),)
     opening = Opening(row.name, row.token, call.now(), ended=ended, events=events)
-    if ledger.open(opening, None, None) is None:
+    if not dry_run and ledger.open(opening, None, None) is None:
         raise moved(row.name)
-    what = {"job": row.name, "what": "skipped-by-hand", "key": unit.key, "why": reason}
-    call.lines.event("NOTE", {**what, "at": call.now()})
+    _tell_skipped(call, row.name, reason, dry_run, key=unit.key)
     return 0
+
+
+def _tell_skipped(call: Call, name: str, reason: str, dry_run: bool, **which: object) -> None:
+    what = "would-skip" if dry_run else "skipped-by-hand"
+    fields = {"job": name, "what": what, **which, "why": reason, "at": call.now()}
+    call.lines.event("NOTE", fields)
 
 
 def resolve(call: Call, name: str, when: str, note: str, dry_run: bool) -> int:
@@ -110,7 +123,9 @@ def _unit(call: Call, ledger: Ledger, row: JobRow, when: str) -> WindowRow:
     raise UsageError(f'"{when}" of {row.name} is not on record', f"jobrun failures {row.name}")
 
 
-def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
+def watermark(
+    call: Call, name: str, to: str | None, reason: str | None, dry_run: bool = False
+) -> int:
     """Print the watermark, or set it: up or down, to a boundary that is not after now."""
     if to is None:
         ledger = open_ledger(call.ledger, create=False)
@@ -129,6 +144,10 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         known, void = unclosed.leave_out(turn.stored(held, name), call.now())
         instant, opening = asked.plan_watermark(name, grid, known, call.now(), to, reason)
         opening = unclosed.make_void(opening, void)._replace(token=row.token)
+        if dry_run:
+            what = {"job": name, "what": "would-set-watermark", "watermark": instant}
+            call.lines.event("NOTE", {**what, "why": reason, "at": call.now()})
+            return 0
         opened = held.set_watermark(opening, instant, grid.next)
         if opened is None:
             raise moved(name)
@@ -140,12 +159,13 @@ def watermark(call: Call, name: str, to: str | None, reason: str | None) -> int:
         return 0
 
 
-def forget(call: Call, name: str) -> int:
+def forget(call: Call, name: str, dry_run: bool = False) -> int:
     """Remove every row of the job; its kept output goes by its own age."""
     with under_lock(call, name) as (ledger, row):
-        if not ledger.forget(name, row.token):
+        if not dry_run and not ledger.forget(name, row.token):
             raise moved(name)
-        call.lines.event("NOTE", {"job": name, "what": "forgotten", "at": call.now()})
+        what = "would-forget" if dry_run else "forgotten"
+        call.lines.event("NOTE", {"job": name, "what": what, "at": call.now()})
         return 0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun.cli.look import JobArgument, LedgerOption, a_call
+from jobrun.cli.look import DryRunOption, JobArgument, LedgerOption, a_call
 
 
 def skip(
@@ -18,9 +18,10 @@ def skip(
     until: Annotated[
         str | None, typer.Option("--to", metavar="WHEN", help="The end, half-open.")
     ] = None,
+    dry_run: DryRunOption = False,
     ledger: LedgerOption = None,
 ) -> int:
     """Finish windows by hand: they will not run. Not those that are open or processed."""
     from jobrun.cli import acts
 
-    return acts.skip(a_call(ctx, ledger), job, when, since, until, reason)
+    return acts.skip(a_call(ctx, ledger), job, when, since, until, reason, dry_run)

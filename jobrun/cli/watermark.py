@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun.cli.look import JobArgument, LedgerOption, a_call
+from jobrun.cli.look import DryRunOption, JobArgument, LedgerOption, a_call
 
 
 def watermark(
@@ -18,9 +18,10 @@ def watermark(
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="TEXT", help="For the record.")
     ] = None,
+    dry_run: DryRunOption = False,
     ledger: LedgerOption = None,
 ) -> int:
     """The end of what is settled: print it, or set it by hand."""
     from jobrun.cli import acts
 
-    return acts.watermark(a_call(ctx, ledger), job, to, reason)
+    return acts.watermark(a_call(ctx, ledger), job, to, reason, dry_run)
