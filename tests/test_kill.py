@@ -132,7 +132,7 @@ def test_random_kills() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", ["no-token", "no-guardian", "late-claim"])
 def test_random_kills_find_what_is_missing(mutant: str) -> None:
-    """Without the token, the guardian, or the claim before the start. What shows first is chance."""
+    """Without token, guardian, or the claim before the start. What shows first is chance."""
     status, out = kill("--seconds", "300", "--seed", "1", "--mutant", mutant)
     assert status == 1, out
     assert "\nviolation: " in out, out
