@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -132,20 +131,10 @@ def test_random_kills(more: tuple[str, ...]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("mutant", "found"),
-    [
-        (
-            "no-token",
-            " ran again, as run | at once: |lost update|: it was processed before| comes after ",
-        ),
-        ("no-guardian", " outlived its wrapper: |: its lock was free before its command had ended"),
-        ("late-claim", " was started "),
-    ],
-)
-def test_random_kills_find_what_is_missing(mutant: str, found: str) -> None:
-    """Without the token, the guardian, or the claim before the start: something is done twice."""
+@pytest.mark.parametrize("mutant", ["no-token", "no-guardian", "late-claim"])
+def test_random_kills_find_what_is_missing(mutant: str) -> None:
+    """Without token, guardian, or the claim before the start. What shows first is chance."""
     status, out = kill("--seconds", "300", "--seed", "1", "--mutant", mutant)
     assert status == 1, out
-    assert re.search(found, out), out
+    assert "\nviolation: " in out, out
     shutil.rmtree(out.rpartition(" are left in ")[2].strip())
