@@ -136,9 +136,15 @@ class Attempt:
             values=self.left.take() if self.left is not None else (),
             is_dead=fate.is_dead,
             goes_on=fate.wait is not None,
+            why=self._why(ended, verdict),
             beside=self.situation.slot is not None,
             schedule=self.schedule,
         )
+
+    def _why(self, ended: Ended, verdict: command.Verdict) -> str | None:
+        if verdict.outcome != rows.NOT_STARTED:
+            return None
+        return self.report.why_not_started(ended)[0]
 
     def tidy(self, verdict: command.Verdict, finished: Finished | None) -> None:
         """Old kept output goes, a little of it each time that there is new."""

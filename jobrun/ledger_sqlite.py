@@ -97,7 +97,7 @@ VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :u
 _END_RUN = """
 UPDATE jobrun_run
    SET outcome = :outcome, ended = :ended, took = :took, exit_code = :exit_code, signal = :signal,
-       output_bytes = :output_bytes
+       output_bytes = :output_bytes, why = :why
  WHERE id = :run_id AND (outcome IS NULL OR outcome = 'lost')
 """
 

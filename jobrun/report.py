@@ -107,14 +107,8 @@ class Report:
 
     def _explain(self, ended: Ended, verdict: Verdict, word: str, output: Output) -> None:
         lines = self.call.lines
-        if self.unit.refusal is not None:
-            lines.say("error", self.unit.refusal[0])
-            if self.unit.refusal[1]:
-                lines.say("hint", self.unit.refusal[1])
-        elif verdict.outcome == rows.NOT_STARTED:
-            path = command.search_path(self.environment)
-            name = placeholders.fill(self.job.command[0], self.values)
-            error, hint = command.why_not_started(ended, self.job, path, name)
+        if verdict.outcome == rows.NOT_STARTED:
+            error, hint = self.why_not_started(ended)
             lines.say("error", error)
             if hint:
                 lines.say("hint", hint)
@@ -123,6 +117,14 @@ class Report:
             lines.say("hint", f"jobrun logs {self.claimed.run_id}{where}")
         if ended.wants_terminal:
             lines.say("hint", "the command wants the terminal: --stdin inherit")
+
+    def why_not_started(self, ended: Ended) -> tuple[str, str | None]:
+        """(error, hint)"""
+        if self.unit.refusal is not None:
+            return self.unit.refusal
+        path = command.search_path(self.environment)
+        name = placeholders.fill(self.job.command[0], self.values)
+        return command.why_not_started(ended, self.job, path, name)
 
     def _notes(self, ended: Ended, output: Output) -> None:
         lines = self.call.lines

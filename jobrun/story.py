@@ -197,7 +197,13 @@ def _behind(subject: Subject, standing: Standing) -> WindowRow | None:
         return None
     if subject.start < mark or not _stops(standing):
         return None
-    rows = (row for row in standing.facts.unfinished if row.start is not None)
+    beside = standing.facts.spec.options.get("--overlap") == "allow"  # what runs is in nobody's way
+    waited_for = (FAILED, HELD) if beside else (FAILED, HELD, RUNNING)
+    rows = (
+        row
+        for row in standing.facts.unfinished
+        if row.start is not None and row.state in waited_for
+    )
     return next((row for row in rows if mark <= (row.start or 0) < (subject.start or 0)), None)
 
 

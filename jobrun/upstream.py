@@ -152,27 +152,34 @@ def last_hurdle(row: JobRow, source: Source, start: int, end: int) -> Skip | Non
     if not text:
         return None
     try:
-        upstreams = of(links.after(text), source)
+        after = links.after(text)
     except UsageError:  # of a newer program
         return None
-    return hurdle(upstreams, windows.key(row.name, start), start, end)
+    key = windows.key(row.name, start)
+    for name, _ in after:
+        if why := _unknown(source.job(name)):  # its calls are refused
+            fields: dict[str, object] = {"up": name, "watermark": None, "state": why}
+            return Skip(rows.UPSTREAM_FAILED, key, fields, name, _first_call(name))
+    return hurdle(of(after, source), key, start, end)
 
 
 def check(job: str, after: Iterable[tuple[str, str]], source: Source) -> None:
     """Raises ConfigError for one that has no windows, and for a circle."""
     for name, _ in after:
         _refuse_circle(job, (job, name), source, set())
-        row = source.job(name)
-        if row is None or row.schedule is None:
-            raise _unknown(job, name, row)
+        if why := _unknown(source.job(name)):
+            raise ConfigError(f'job "{job}": --after "{name}" is {why}', _first_call(name))
 
 
-def _unknown(job: str, name: str, row: JobRow | None) -> ConfigError:
-    why = "not on record" if row is None or row.spec is None else "a job without windows"
-    return ConfigError(
-        f'job "{job}": --after "{name}" is {why}',
-        f"{name}'s own line, with --every or --cron, has to be called first: jobrun status",
-    )
+def _unknown(row: JobRow | None) -> str | None:
+    """What is wrong with an upstream that has no windows."""
+    if row is not None and row.schedule is not None:
+        return None
+    return "not on record" if row is None or row.spec is None else "a job without windows"
+
+
+def _first_call(name: str) -> str:
+    return f"{name}'s own line, with --every or --cron, has to be called first: jobrun status"
 
 
 def _refuse_circle(job: str, path: tuple[str, ...], source: Source, seen: set[str]) -> None:

@@ -376,7 +376,7 @@ def test_the_screens_say_what_it_waits_for(jobrun: Jobrun) -> None:
     jobrun("skip", "up", f"up:{hour('11')}", "--reason", "x", now=FIVE_PAST)
     assert "up: skipped 09-04 11:00 - 12:00" in jobrun("windows", "j", now=FIVE_PAST).stdout
     jobrun("forget", "up", "--yes", now=FIVE_PAST)
-    assert "waits for up, not begun" in jobrun("windows", "j", now=FIVE_PAST).stdout
+    assert "up: not on record" in jobrun("windows", "j", now=FIVE_PAST).stdout
 
 
 def test_status_and_explain_name_the_other_job(jobrun: Jobrun) -> None:

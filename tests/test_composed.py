@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from itertools import takewhile
 
 import pytest
 
@@ -33,8 +34,8 @@ def field(jobrun: Jobrun, what: str, label: str, now: str, job: str = "j") -> li
     """Of explain's lines below the table those of one label."""
     lines = jobrun("explain", job, what, now=now).stdout.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith(f"{label} "))
-    rest = [line[15:] for line in lines[first + 1 :] if line.startswith(" " * 15)]
-    return [lines[first][15:], *rest]
+    rest = takewhile(lambda line: line.startswith(" " * 15), lines[first + 1 :])
+    return [line[15:] for line in (lines[first], *rest)]
 
 
 def lost_and_held(jobrun: Jobrun, job: str = "j") -> None:
@@ -145,6 +146,83 @@ def test_a_unit_that_is_due_again_has_not_failed_so_often(jobrun: Jobrun) -> Non
     assert jobrun("retry", "j", now=at("10:01")).status == 0
     lines = jobrun("status", now=at("10:02")).stdout.splitlines()
     assert "j  FAILING: j:a is due, its next call runs it" in lines
+
+
+def test_an_interrupted_window_is_due_and_has_not_failed(jobrun: Jobrun) -> None:
+    """stop x status: what is interrupted does not count, and is the next call's to do."""
+    ready = jobrun.folder / "ready"
+    waits = (PYTHON, "-m", "tests.children", "waits", str(ready))
+    running = jobrun.start("run", "j", *HOURLY, "--", *waits, now=at("11:05"))
+    until(ready.exists, "the command")
+    assert jobrun("stop", "j", now=at("11:06")).status == 0
+    running.communicate(timeout=20)
+    lines = jobrun("status", now=at("11:07")).stdout.splitlines()
+    due = "interrupted, window 09-04 10:00 - 11:00 is due, the next call runs it"
+    assert f"j  FAILING: {due}" in lines
+
+
+def test_a_job_whose_upstream_was_forgotten_is_blocked(jobrun: Jobrun) -> None:
+    """forget x --after: its calls are refused (78), so no screen may say that it just waits."""
+    after = ("run", "j", *HOURLY, "--after", "up", "--", "true")
+    assert jobrun("run", "up", *HOURLY, "--", "true", now=at("11:05")).status == 0
+    assert jobrun(*after, now=at("11:06")).status == 0
+    assert jobrun("forget", "up", "--yes", now=at("11:07")).status == 0
+    assert jobrun(*after, now=at("12:05")).status == 78
+    check = jobrun("status", "--check", now=at("12:06"))
+    assert (check.status, check.stdout.splitlines()[0]) == (1, "j  BLOCKED: up: not on record")
+    assert field(jobrun, at("11:00"), "upstream", at("12:06")) == ["up: not on record"]
+    assert jobrun("run", "up", *HOURLY, "--", "true", now=at("12:07")).status == 0
+    assert jobrun(*after, now=at("12:08")).status == 0
+
+
+def test_what_failed_in_a_paused_job_is_not_the_next_calls_to_do(jobrun: Jobrun) -> None:
+    """pause x failures: the same word as windows has for it."""
+    assert jobrun("run", "j", *HOURLY, "--", "false", now=at("11:05")).status == 1
+    assert jobrun("failures", now=at("11:07")).stdout.count("the next call\n") == 1
+    assert jobrun("pause", "j", now=at("11:07")).status == 0
+    assert jobrun("failures", now=at("11:08")).stdout.count("a call after the pause\n") == 1
+    assert "next try by a call after the pause" in jobrun("windows", "j", now=at("11:08")).stdout
+
+
+@pytest.mark.parametrize(("mode", "waits"), [("skip", True), ("allow", False)])
+def test_what_runs_beside_a_window_is_not_waited_for(
+    jobrun: Jobrun, mode: str, waits: bool
+) -> None:
+    """--overlap x explain: another window at work is in the way of the later ones, or it is not."""
+    ready = jobrun.folder / "ready"
+    call = ("run", "j", *HOURLY, "--overlap", mode, "--first", at("09:00"), "--")
+    runs = (PYTHON, "-m", "tests.children", "waits", str(ready))
+    running = jobrun.start(*call, *runs, now=at("11:05"))
+    until(ready.exists, "the command")
+    screen = jobrun("explain", "j", at("10:00"), now=at("11:06")).stdout
+    assert ("waits for " in screen) == waits
+    assert jobrun("stop", "j", now=at("11:07")).status == 0
+    running.communicate(timeout=20)
+
+
+# -- what keeps a command from its start -----------------------------------------------------------
+
+
+def test_why_a_command_could_not_be_started_is_on_record(jobrun: Jobrun) -> None:
+    """It left no output that tells: a missing input, a program that is not there."""
+    assert jobrun("run", "up", *HOURLY, "--", "true", now=at("11:05")).status == 0
+    needs = ("run", "j", *HOURLY, "--after", "up", "--input", "ROWS=up.rows", "--", "true")
+    assert jobrun(*needs, now=at("11:06")).status == 78
+    why = f'--input ROWS=up.rows: up:{TEN} has left no "rows" (nothing)'
+    assert field(jobrun, at("10:00"), "why", at("11:07")) == [why]
+    assert jobrun("run", "k", *HOURLY, "--", "no-such-program", now=at("11:08")).status == 127
+    (why,) = field(jobrun, at("10:00"), "why", at("11:09"), job="k")
+    assert why.startswith('not found: "no-such-program"')
+    shown = json.loads(jobrun("show", "3", "--json", now=at("11:09")).stdout)
+    assert (shown["outcome"], shown["why"]) == ("not-started", why)
+
+
+def test_verbs_print_the_lines_that_are_asked_for(jobrun: Jobrun) -> None:
+    """JOBRUN_LOG_FORMAT is of every line, also of those that no `run` has printed."""
+    assert jobrun("run", "j", *HOURLY, "--", "true", now=at("11:05")).status == 0
+    for argv in (("pause", "j"), ("resume", "j"), ("set", "j", "--lag", "5m"), ("stop", "j")):
+        line = jobrun(*argv, now=at("11:06"), env={"JOBRUN_LOG_FORMAT": "json"}).lines[0]
+        assert json.loads(line)["job"] == "j"
 
 
 # -- conditions ------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ TABLES = {
     " token reason changed_at",
     "jobrun_gap": "job start end windows reason detail at void",
     "jobrun_run": "job key kind attempt token host pid child_pid birth user terminal started ended"
-    " took outcome exit_code signal output_bytes",
+    " took outcome exit_code signal output_bytes why",
     "jobrun_skip": "job key reason detail at times last_at",
     "jobrun_event": "at job key kind detail",
 }

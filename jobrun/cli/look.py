@@ -71,7 +71,8 @@ def a_call(ctx: typer.Context, ledger: str | None) -> Call:
     """For a command that changes something."""
     outside: Outside = ctx.obj
     path = places.ledger_path(ledger, outside.environ)
-    return Call(outside.environ, outside.clock, Lines(), path, this_caller())
+    lines = Lines(log_format=outside.environ.get("JOBRUN_LOG_FORMAT") or "text")
+    return Call(outside.environ, outside.clock, lines, path, this_caller())
 
 
 class Look:

@@ -212,6 +212,8 @@ def _tail(
     story: Story, standing: Standing, last_words: str | None, now: int
 ) -> Iterator[tuple[str, Cell]]:
     failed = next((run for run in story.runs if run.outcome is not None), None)
+    if failed is not None and failed.why is not None:
+        yield "why", Cell(failed.why)
     if last_words is not None and failed is not None:
         yield "last words", Cell(f"{last_words}    (jobrun logs {failed.id})")
     if story.queue is not None:

@@ -35,6 +35,7 @@ class Failure(NamedTuple):
     row: WindowRow
     run: RunRow | None  # its last
     due: int | None
+    is_paused: bool  # its job
 
 
 def failures_screen(
@@ -63,9 +64,9 @@ def _table(found: Sequence[Failure], now: int, *, with_job: bool) -> Table:
             Cell(str(row.failures)),
             NOTHING if run is None else outcome_cell(run),
             instant_cell(row.changed_at, now, seconds=True, style=DIM),
-            _next_cell(row, due, now),
+            _next_cell(row, due, is_paused, now),
         )
-        for row, run, due in found
+        for row, run, due, is_paused in found
     )
     table = Table(titles, cells)
     return table if with_job else without(table, "JOB")
@@ -77,11 +78,13 @@ def _unit_cell(row: WindowRow, now: int) -> Cell:
     return Cell(row.key.partition(":")[2], row.key)
 
 
-def _next_cell(row: WindowRow, due: int | None, now: int) -> Cell:
+def _next_cell(row: WindowRow, due: int | None, is_paused: bool, now: int) -> Cell:
     if row.state == HELD:
         return Cell("a person decides")
     if row.state == DEAD:
         return NOTHING
+    if is_paused:
+        return Cell("a call after the pause")
     return Cell("the next call") if due is None else boundary_cell(due, now)
 
 
@@ -93,11 +96,12 @@ def _hints(found: Sequence[Failure], job: str) -> list[str]:
 
 
 def _data(failure: Failure) -> dict[str, object]:
-    row, run, due = failure
+    row, run, due, is_paused = failure
     instants = {"start": row.start, "end": row.end, "next_attempt_at": due}
     return {
         **row._asdict(),
         **{name: None if at is None else iso(at) for name, at in instants.items()},
         "changed_at": iso(row.changed_at),
+        "paused": is_paused,
         "last_run": None if run is None else run_data(run),
     }

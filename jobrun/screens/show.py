@@ -180,6 +180,7 @@ def run_screen(ledger: str, run: RunRow, kept: Sequence[Stream], now: int) -> Sc
         ("kind", _maybe(run.kind)),
         ("try", Cell(str(run.attempt)) if run.key is not None else None),
         ("outcome", outcome_cell(run)),
+        ("why", _maybe(run.why)),
         ("exit code", _maybe(run.exit_code)),
         ("signal", _maybe(run.signal)),
         ("started", instant_cell(run.started, now, seconds=True)),

@@ -167,8 +167,10 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
         return f"{outcome(last)} {_when(standing, last, now)}", hint
     how = outcome(last) if last is not None and last.key == row.key else row.state
     what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
-    if not row.failures:  # a person has made it due, and only its own call can run it
-        what = [f"{_unit(row, now)} is due, its next call runs it"]
+    if not row.failures:  # interrupted, or made due by hand; a unit by its own call only
+        which = "the" if row.start is not None else "its"
+        begun = f"{rows.INTERRUPTED}, " if how == rows.INTERRUPTED else ""
+        what = [f"{begun}{_unit(row, now)} is due, {which} next call runs it"]
     what += _later(_waiting(standing))
     if (due := row.due_at(now, longest_on_record(standing.facts.spec))) is not None:
         what.append(f"next try not before {boundary(due, now)}")

@@ -17,6 +17,9 @@ CREATE INDEX jobrun_window_dead ON jobrun_window (job, start) WHERE state = 'dea
 -- JSON: {"--timeout": {"value": "2h", "by": "anna", "at": "...", "reason": "..."}}
 ALTER TABLE jobrun_job ADD COLUMN overrides TEXT;
 
+-- Why a run could not be started: there is no output that tells.
+ALTER TABLE jobrun_run ADD COLUMN why TEXT;
+
 -- A run of --overlap allow: which lock beside the job's its call holds (overlap.py).
 ALTER TABLE jobrun_run ADD COLUMN slot INTEGER CHECK (slot >= 1);
 
