@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -177,6 +178,17 @@ def read_to_end(terminal: int) -> bytes:
         pass
     os.close(terminal)
     return data
+
+
+def pytest_configure() -> None:
+    """What is ignored under nohup, or in the background of a shell, jobrun would leave ignored.
+
+    A handler is no more than that here, and the default again in every program that we start.
+    """
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM"):
+        number = getattr(signal, name, None)  # Windows has two of them
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(autouse=True)
