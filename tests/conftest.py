@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -125,6 +125,15 @@ def _without_ephemeral(err: bytes) -> str:
 def jobrun(tmp_path: Path) -> Jobrun:
     """jobrun on a ledger of its own."""
     return Jobrun(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server that all tests share; each makes a schema of its own."""
+    from tests import servers
+
+    with servers.postgres() as address:
+        yield address
 
 
 @pytest.fixture

