@@ -8,7 +8,7 @@ closed windows from the job's watermark, runs the command once for each, and rec
 it. So it may come late, twice, by hand, or not at all for a week.
 
 Two things keep work from being done twice. The *lock* (lock_file.py) keeps two copies apart at the
-same moment; it is courtesy, and it may lie. The *ledger* (ledger_sqlite.py) is the truth: one row a
+same moment; it is courtesy, and it may lie. The *ledger* (ledger.py) is the truth: one row a
 key, and a *token* that grows with each acquisition of the lock and that every later write must
 show. Who shows an old one has been replaced, and is refused.
 
@@ -19,9 +19,9 @@ The way of a call (`__main__.py`, `run.py`, and with the lock `turn.py`):
     lock_file.py            busy: withdraw at once, with the holder and since when
     policy.py               pure: options, rows and an instant in, windows or a skip out
     process.py              the command is started *blocked*, under a guardian
-    ledger_sqlite.py        it is claimed: its window, its pid, our token, in one transaction
+    ledger_sql.py           it is claimed: its window, its pid, our token, in one transaction
     vigil.py                it is let go, watched, stopped with all it started
-    ledger_sqlite.py        its end, the watermark and the next claim, in one transaction
+    ledger_sql.py           its end, the watermark and the next claim, in one transaction
 
 At every point of this something may be killed. The *guardian* (guardian.py) is the command's
 parent and holds a copy of the lock: if we die it ends the command and everything that belongs to

@@ -5,6 +5,7 @@
     +-- UnsafePlace      73   a state folder or lock file can't be made, or is not safe
     +-- LedgerError      74   the ledger is unreadable, full, corrupt, or newer than this program
     |   +-- DamagedLedger     what it holds can't be: to try again is no use
+    |       +-- Contradiction     ... together with what is to be written
     +-- Refused          75   not now: nothing ran, a later call may
     +-- NotRecorded      76   the command ran, its result is not on record
     +-- ConfigError      78   configuration, or a schedule change that wants consent
@@ -52,6 +53,10 @@ class LedgerError(JobrunError):
 
 
 class DamagedLedger(LedgerError):
+    pass
+
+
+class Contradiction(DamagedLedger):
     pass
 
 

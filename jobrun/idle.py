@@ -6,7 +6,7 @@ without loading what planning needs. Anything that is not plainly idle is decide
 
 from __future__ import annotations
 
-from jobrun import sqlite_file, sqlite_skip
+from jobrun import ledger_skip, sqlite_file
 from jobrun.errors import JobrunError
 from jobrun.instants import from_iso
 
@@ -32,10 +32,10 @@ def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> 
         return False  # the long way says what is wrong, or makes the ledger
     try:
         now = int(clock())
-        ready = _ready_at(sqlite_skip.idle_row(file, job.name), job, now)
+        ready = _ready_at(ledger_skip.idle_row(file, job.name), job, now)
         if ready is None:
             return False
-        sqlite_skip.note_idle(file, job.name, now)
+        ledger_skip.note_idle(file, job.name, now)
     except JobrunError:
         return False  # the same
     finally:

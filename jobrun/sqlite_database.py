@@ -16,16 +16,16 @@ import os
 import sqlite3
 import time
 
+from jobrun.database import PATIENCE, as_text
 from jobrun.errors import DamagedLedger, JobrunError, LedgerError, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, TypeAlias
+    from typing import Any
 
-    Parameters: TypeAlias = tuple[object, ...] | dict[str, Any]
+    from jobrun.database import Parameters
 
-PATIENCE = 30.0  # seconds that a write waits for other writers
 _ASK_ANEW = 0.05  # seconds
 
 
@@ -43,6 +43,10 @@ class Database:
             raise _explained(error, path, PATIENCE) from error
         self._identity = _identity(path)
 
+    @property
+    def address(self) -> str:
+        return self.path
+
     def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Every row of a query."""
         return self._execute(sql, parameters)[1]
@@ -56,9 +60,15 @@ class Database:
         return self._execute(sql, parameters)[0].lastrowid or 0
 
     def writing(
-        self, patience: float = PATIENCE, lost: type[JobrunError] = LedgerError
+        self,
+        patience: float = PATIENCE,
+        lost: type[JobrunError] = LedgerError,
+        job: str | None = None,
     ) -> Transaction:
-        """A transaction; `lost` is the error for a file that has gone in the meantime."""
+        """A transaction; `lost` is the error for a file that has gone in the meantime.
+
+        Whatever its `job`: one writes at a time.
+        """
         return Transaction(self, patience, lost)
 
     def still_there(self) -> bool:
@@ -87,7 +97,7 @@ class Database:
             cursor = self.connection.execute(sql, parameters)
             return cursor, cursor.fetchall()
         except UnicodeEncodeError:
-            return self._execute(sql, _as_text(parameters))
+            return self._execute(sql, as_text(parameters))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _explained(error, self.path, self._patience) from error
 
@@ -174,22 +184,6 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _as_text(parameters: Parameters) -> Parameters:
-    """Arguments and names that are no text enter with \\xNN in place of each such byte."""
-    if isinstance(parameters, dict):
-        return {name: _escaped(value) for name, value in parameters.items()}
-    return tuple(map(_escaped, parameters))
-
-
-def _escaped(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # half of a pair, from Windows
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _explained(error: sqlite3.Error | UnicodeDecodeError, path: str, patience: float) -> Exception:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from jobrun.errors import DamagedLedger, JobrunError, LedgerError, Refused, UnsafePlace
+from jobrun.errors import (
+    Contradiction,
+    DamagedLedger,
+    JobrunError,
+    LedgerError,
+    Refused,
+    UnsafePlace,
+)
 
 
 def explained(error: sqlite3.Error | UnicodeDecodeError, path: str, patience: float) -> Exception:
@@ -60,7 +67,7 @@ _MEANING: dict[int, tuple[type[JobrunError], str, str | None]] = {
         "watermark, so each job begins as --first says",
     ),
     sqlite3.SQLITE_CONSTRAINT: (
-        DamagedLedger,
+        Contradiction,
         "damaged, what it holds and what is to be written contradict each other",
         "put a copy back; jobrun doctor looks at all of it",
     ),

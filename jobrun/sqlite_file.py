@@ -10,8 +10,9 @@ import sys
 import time
 
 from jobrun import places
+from jobrun.database import PATIENCE
 from jobrun.errors import ConfigError, LedgerError, Refused, UnsafePlace
-from jobrun.sqlite_database import PATIENCE, Database, is_shared, ledger_version
+from jobrun.sqlite_database import Database, is_shared, ledger_version
 
 VERSION = 2  # how many files schema/sqlite/ holds
 SMALLEST = 512  # bytes of one page, the least that a database with anything in it has

@@ -67,6 +67,12 @@ def _migrate_once(database: Database, own: bool, migrations: Sequence[str]) -> b
     return True
 
 
+def damage(database: Database) -> Iterator[str]:
+    """What SQLite itself finds in the file; a line a problem."""
+    lines = [f"damaged: {line}" for (line,) in database.rows("PRAGMA integrity_check")]
+    yield from (lines if lines != ["damaged: ok"] else broken_references(database))
+
+
 def broken_references(database: Database) -> Iterator[str]:
     """Rows that refer to rows that are missing; of our tables only, the user's may be large."""
     tables = (

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobrun import places
-from jobrun.ledger_sqlite_care import problems
-from jobrun.sqlite_database import Database
+from jobrun.ledger_sqlite import open_ledger
 from tests.conftest import PYTHON, ROOT, clean_environment
 from tests.crash_kinds import BY_NAME, Call, Kind
 from tests.trials import Request, Trap
@@ -220,8 +219,8 @@ class Scene:
             yield f"on record: {found}, expected {expected}"
         yield from self._runs_wrong(stay, usual, deaths)
         yield from self._rows_wrong(stay)
-        with closing(Database(str(self.ledger))) as database:
-            yield from problems(database)
+        with closing(open_ledger(str(self.ledger), create=False)) as ledger:
+            yield from ledger.problems()
 
     def _strays(self) -> Iterator[str]:
         """Files that nobody removes; a draft of kept output goes with its run (retention.py)."""

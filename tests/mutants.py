@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobrun import attempts, ledger_sqlite, process, sqlite_file, sqlite_schema
+from jobrun import attempts, ledger_sql, ledger_sqlite, process, sqlite_file, sqlite_schema
 from jobrun.rows import Claimed
 from jobrun.sqlite_database import Transaction
 
@@ -32,8 +32,8 @@ def second_schema() -> None:
 def no_token_check() -> None:
     """Whoever planned may write, whoever has been since."""
     checked = "token = :token OR"
-    assert checked in ledger_sqlite._TAKE_TOKEN
-    ledger_sqlite._TAKE_TOKEN = ledger_sqlite._TAKE_TOKEN.replace(checked, "true OR")
+    assert checked in ledger_sql._TAKE_TOKEN
+    ledger_sql._TAKE_TOKEN = ledger_sql._TAKE_TOKEN.replace(checked, "true OR")
 
 
 def go_before_claim() -> None:

@@ -35,11 +35,9 @@ GROUPS = (
     # Four that are there to be replaced, each by another of its kind: they don't know each other.
     (
         "ledger",
-        "ledger gaps sqlite_errors sqlite_database sqlite_schema sqlite_skip sqlite_file"
-        " ledger_sqlite_values ledger_sqlite_reads ledger_sqlite_windows ledger_sqlite_events"
-        " ledger_sqlite_pause"
-        " ledger_sqlite_care"
-        " ledger_sqlite mark",
+        "ledger gaps database ledger_skip ledger_values ledger_reads ledger_windows ledger_events"
+        " ledger_pause ledger_care ledger_sql sqlite_errors sqlite_database sqlite_schema"
+        " sqlite_file ledger_sqlite mark",
         "words places",
     ),
     ("lock", "lock lock_file", "words places"),
@@ -84,7 +82,8 @@ ORDER = list(GROUP)
 # and SQLite, which it takes to know that.
 IDLE_WAY = (
     "__main__", "options", "job", "places", "instants", "errors", "schedule", "idle", "lines",
-    "placeholders", "streams", "sqlite_file", "sqlite_database", "sqlite_skip",
+    "placeholders", "streams", "database", "sqlite_file", "sqlite_database",
+    "ledger_skip",
 )  # fmt: skip
 BARE = {"__future__", "os", "sys", "time", "sqlite3"}
 

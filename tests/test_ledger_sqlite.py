@@ -14,10 +14,10 @@ import pytest
 from jobrun import rows
 from jobrun.errors import LedgerError, NotRecorded, Refused
 from jobrun.instants import HOUR, iso
+from jobrun.ledger_skip import idle_row, note_idle
 from jobrun.ledger_sqlite import SqliteLedger, open_ledger
 from jobrun.rows import Gap, Opening
 from jobrun.sqlite_database import Database
-from jobrun.sqlite_skip import idle_row, note_idle
 from tests.conftest import PYTHON, ROOT
 from tests.ledger_calls import CALLER, ELEVEN, NOW, TEN, begin, claim, hourly, result, run, state
 from tests.sqlite_programs import child, end_of, sql
@@ -85,7 +85,7 @@ def test_a_skip_gives_up_after_a_second(
     ledger: SqliteLedger, busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is printed anyway, so it never holds a call up."""
-    monkeypatch.setattr("jobrun.sqlite_skip.PATIENCE", 0.05)
+    monkeypatch.setattr("jobrun.ledger_skip.PATIENCE", 0.05)
     assert not ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
     assert not note_idle(ledger._database, "j", NOW)
     (patience,) = ledger._database.rows("PRAGMA busy_timeout")
@@ -292,7 +292,7 @@ def test_an_idle_call_is_noted(ledger: SqliteLedger) -> None:
 
 def test_the_idle_way_loads_nothing_slow() -> None:
     """It is taken at every minute of the day."""
-    code = "import sys; from jobrun import sqlite_file, sqlite_skip; print(*sys.modules)"
+    code = "import sys; from jobrun import sqlite_file, ledger_skip; print(*sys.modules)"
     loaded = subprocess.run(
         [PYTHON, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

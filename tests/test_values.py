@@ -229,7 +229,7 @@ def test_forget_takes_the_values_along(jobrun: Jobrun) -> None:
 DEATHS = {
     "before it reads": "jobrun.values_file.ValuesFile.take",
     "before the record": "jobrun.ledger_sqlite.SqliteLedger.finish",
-    "inside of the record": "jobrun.ledger_sqlite.keep_values",
+    "inside of the record": "jobrun.ledger_sql.keep_values",
 }
 
 

@@ -12,8 +12,7 @@ from contextlib import closing
 from typing import Any
 
 from jobrun.instants import MINUTE, iso
-from jobrun.ledger_sqlite_care import problems
-from jobrun.sqlite_database import Database
+from jobrun.ledger_sqlite import open_ledger
 
 
 def query(folder: str, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -86,8 +85,8 @@ def wrong(folder: str, jobs: dict[str, int], first: int) -> Iterator[str]:
         yield from _windows_wrong(folder, job, said, first, now)
         yield from _runs_wrong(folder, job, said)
     yield from _marks_wrong(folder)
-    with closing(Database(f"{folder}/jobrun.db")) as database:
-        yield from problems(database)
+    with closing(open_ledger(f"{folder}/jobrun.db", create=False)) as ledger:
+        yield from ledger.problems()
 
 
 def _windows_wrong(folder: str, job: str, said: Said, first: int, now: int) -> Iterator[str]:

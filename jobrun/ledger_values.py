@@ -30,11 +30,10 @@ from jobrun.rows import (
     ValueRow,
     WindowRow,
 )
-from jobrun.sqlite_database import Database
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
-    from jobrun.sqlite_database import Parameters
+    from jobrun.database import Database, Parameters
 
 Row = TypeVar("Row", bound=NamedTuple)
 Check = Callable[[Any], Any]  # from a column's value to its field's; raises _Impossible
@@ -94,7 +93,7 @@ def rows_of(
 
 
 def damaged(database: Database, what: str) -> DamagedLedger:
-    return DamagedLedger(f"ledger {database.path}: damaged: {what}", HINT)
+    return DamagedLedger(f"ledger {database.address}: damaged: {what}", HINT)
 
 
 def columns(kind: type[NamedTuple]) -> str:

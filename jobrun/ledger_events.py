@@ -1,4 +1,4 @@
-"""What a person may want to be told of, as rows of the SQLite ledger; part of a transaction each.
+"""What a person may want to be told of, as rows of the ledger; part of a transaction each.
 
 A job that was fine and fails is one event, however often it fails; one more when nothing of it is
 failed any longer. A failure that the call itself makes good, by trying again, is none.
@@ -6,10 +6,14 @@ failed any longer. A failure that the call itself makes good, by trying again, i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobrun.instants import iso
-from jobrun.ledger_sqlite_windows import add_event
+from jobrun.ledger_windows import add_event
 from jobrun.rows import DEAD, FAILED, FAILED_RUN, FAILURES, PROCESSED, RECOVERED, SUCCEEDED, Result
-from jobrun.sqlite_database import Database
+
+if TYPE_CHECKING:
+    from jobrun.database import Database
 
 _FAILS = """
 UPDATE jobrun_job SET trouble_since = :now WHERE name = :job AND trouble_since IS NULL

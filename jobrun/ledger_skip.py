@@ -1,20 +1,21 @@
-"""Skips in the SQLite ledger, and the little that a call with nothing to do reads and writes.
+"""Skips in the ledger, and the little that a call with nothing to do reads and writes.
 
 Skips are written without the job's lock, so they wait for a second only and then give up: the line
 that is printed does not depend on them.
 
-This module is on the idle way: it imports nothing that sqlite_file has not.
+This module is on the idle way.
 """
 
 from __future__ import annotations
 
 from jobrun.errors import DamagedLedger, JobrunError
 from jobrun.instants import iso
-from jobrun.sqlite_database import Database
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from jobrun.database import Database
 
 PATIENCE = 1.0  # seconds
 
@@ -23,14 +24,15 @@ INSERT INTO jobrun_job (name, token, largest_now, first_seen, last_seen)
 SELECT :job, token_floor, :at, :at, :at FROM jobrun_meta WHERE true
     ON CONFLICT (name) DO UPDATE
    SET last_seen = :at,
-       largest_now = CASE WHEN :believed THEN max(largest_now, :at) ELSE largest_now END
+       largest_now = CASE WHEN :believed AND jobrun_job.largest_now < :at THEN :at
+                          ELSE jobrun_job.largest_now END
 """
 
 _FOLD = """
 INSERT INTO jobrun_skip (job, key, reason, detail, at, times, last_at)
 VALUES (:job, :key, :reason, :detail, :at, 1, :at)
     ON CONFLICT (job, reason, coalesce(key, ''), coalesce(detail, '')) DO UPDATE
-   SET times = times + 1, last_at = :at
+   SET times = jobrun_skip.times + 1, last_at = :at
 """
 
 # INDEXED BY: SQLite can't know how few are unfinished, and walks through all of the job's windows.
@@ -75,7 +77,7 @@ def record_skip(
     """
     skip = {"job": job, "reason": reason, "key": key, "detail": detail}
     try:
-        with database.writing(PATIENCE):
+        with database.writing(PATIENCE, job=job):
             database.change(_SEEN, {"job": job, "at": iso(at), "believed": believed})
             database.change(_FOLD, {**skip, "at": iso(at)})
     except DamagedLedger:

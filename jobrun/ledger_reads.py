@@ -1,4 +1,4 @@
-"""The reading half of the ledger in one SQLite file.
+"""The reading half of a ledger in a database.
 
 Every call fetches all of its rows at once: no statement, and with it no read lock, stays open while
 a command runs. `limit` counts rows.
@@ -7,14 +7,18 @@ a command runs. `limit` counts rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from jobrun.instants import iso
 from jobrun.ledger import ABOUT
-from jobrun.ledger_sqlite_values import Row, columns, damaged, rows_of
+from jobrun.ledger_values import Row, columns, damaged, rows_of
 from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, ValueRow, WindowRow
-from jobrun.sqlite_database import Database, is_shared
+
+if TYPE_CHECKING:
+    from jobrun.database import Database
 
 PAGE = 500
+ALL = 2**62  # rows
 _LATEST_RUNS = 200  # of which the usual duration is taken
 
 # Neither windows nor gaps overlap (void ones apart), so the latest one that starts by :since is the
@@ -25,10 +29,10 @@ SELECT start, "end", state, key, next_attempt_at, windows, partial FROM jobrun_w
    AND start >= coalesce((SELECT max(start) FROM jobrun_window
                            WHERE job = :job AND state <> 'void' AND start <= :since), :since)
 UNION ALL
-SELECT start, "end", 'gap', NULL, NULL, coalesce(windows, 1), 0 FROM jobrun_gap
- WHERE job = :job AND void = 0 AND "end" > :since
+SELECT start, "end", 'gap', NULL, NULL, coalesce(windows, 1), false FROM jobrun_gap
+ WHERE job = :job AND NOT void AND "end" > :since
    AND start >= coalesce((SELECT max(start) FROM jobrun_gap
-                           WHERE job = :job AND void = 0 AND start <= :since), :since)
+                           WHERE job = :job AND NOT void AND start <= :since), :since)
  ORDER BY start LIMIT :page
 """
 
@@ -41,7 +45,7 @@ _COUNT_BLOCKS = """
 SELECT (SELECT coalesce(sum(windows), 0) FROM jobrun_window
          WHERE job = :job AND state <> 'void' AND start >= :since AND start < :until)
      + (SELECT coalesce(sum(windows), 0) FROM jobrun_gap
-         WHERE job = :job AND void = 0 AND start >= :since AND start < :until)
+         WHERE job = :job AND NOT void AND start >= :since AND start < :until)
 """
 
 _WINDOWS = """
@@ -66,18 +70,18 @@ SELECT {columns} FROM jobrun_window INDEXED BY jobrun_window_dead
 
 _GAPS = """
 SELECT {columns} FROM jobrun_gap
- WHERE job = :job AND void = 0 AND start < :until AND "end" > :since
+ WHERE job = :job AND NOT void AND start < :until AND "end" > :since
    AND start >= coalesce((SELECT max(start) FROM jobrun_gap
-                           WHERE job = :job AND void = 0 AND start <= :since), :since)
+                           WHERE job = :job AND NOT void AND start <= :since), :since)
 UNION ALL
 SELECT {columns} FROM jobrun_gap
- WHERE job = :job AND void = 1 AND start < :until AND "end" > :since
+ WHERE job = :job AND void AND start < :until AND "end" > :since
  ORDER BY start
 """
 
 
-class SqliteReads:
-    """What can be read; SqliteLedger adds what can be written."""
+class Reads:
+    """What can be read; SqlLedger adds what can be written."""
 
     def __init__(self, database: Database, created: bool) -> None:
         self._database = database
@@ -85,7 +89,7 @@ class SqliteReads:
 
     @property
     def address(self) -> str:
-        return self._database.path
+        return self._database.address
 
     @property
     def created(self) -> bool:
@@ -93,7 +97,7 @@ class SqliteReads:
 
     @property
     def shared(self) -> bool:
-        return is_shared(self._database)
+        return not self._database.rows("SELECT own_file FROM jobrun_meta")[0][0]
 
     def job(self, name: str) -> JobRow | None:
         return _one(self._select(JobRow, "jobrun_job WHERE name = :name", name=name))
@@ -138,7 +142,7 @@ class SqliteReads:
         return int(self._database.rows(_COUNT_BLOCKS, within)[0][0])
 
     def open_runs(self, job: str) -> list[RunRow]:
-        return self._runs("r.job = :job AND r.outcome IS NULL", "r.id", -1, job=job)
+        return self._runs("r.job = :job AND r.outcome IS NULL", "r.id", ALL, job=job)
 
     def run(self, run_id: int) -> RunRow | None:
         return _one(self._runs("r.id = :id", "r.id", 1, id=run_id))
@@ -182,7 +186,7 @@ class SqliteReads:
     def failures(self, job: str | None = None, limit: int = -1) -> list[WindowRow]:
         where = "" if job is None else "AND job = :job"
         sql = _FAILURES.format(columns=columns(WindowRow), where=where)
-        return self._query(WindowRow, sql, job=job, limit=limit)[::-1]
+        return self._query(WindowRow, sql, job=job, limit=ALL if limit < 0 else limit)[::-1]
 
     def gaps(self, job: str, since: int, until: int) -> list[Gap]:
         sql = _GAPS.format(columns=columns(Gap))
@@ -220,7 +224,7 @@ class SqliteReads:
         latest = "SELECT took, outcome FROM jobrun_run WHERE job = ? ORDER BY id DESC LIMIT ?"
         # BETWEEN: what has rotted to text, or to nothing, is no part of an estimate.
         successful = (
-            f"SELECT took FROM ({latest})"
+            f"SELECT took FROM ({latest}) AS latest"
             " WHERE outcome = 'succeeded' AND took BETWEEN 0 AND 1e12 LIMIT 21"
         )
         took = sorted(row[0] for row in self._database.rows(successful, (job, _LATEST_RUNS)))

@@ -1,15 +1,17 @@
-"""What a check of the whole SQLite ledger finds: one line a problem."""
+"""What a check of a whole ledger finds: one line a problem."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from jobrun.errors import LedgerError
 from jobrun.instants import iso
-from jobrun.ledger_sqlite_values import impossible_rows
-from jobrun.ledger_sqlite_windows import finished_prefix
-from jobrun.sqlite_database import Database
-from jobrun.sqlite_schema import broken_references
+from jobrun.ledger_values import impossible_rows
+from jobrun.ledger_windows import finished_prefix
+
+if TYPE_CHECKING:
+    from jobrun.database import Database
 
 _OVERLAPS = """
 SELECT job, start, before FROM (
@@ -18,7 +20,7 @@ SELECT job, start, before FROM (
            ) AS before
       FROM (SELECT job, start, "end" FROM jobrun_window WHERE start IS NOT NULL AND state <> 'void'
             UNION ALL
-            SELECT job, start, "end" FROM jobrun_gap WHERE void = 0))
+            SELECT job, start, "end" FROM jobrun_gap WHERE NOT void) AS taken) AS ordered
  WHERE start < before ORDER BY job, start
 """
 
@@ -34,23 +36,25 @@ SELECT w.job, w.key, w.token, j.token FROM jobrun_window AS w JOIN jobrun_job AS
 """
 
 
-def problems(database: Database) -> list[str]:
-    # What a damaged file says about its rows is not worth a line.
-    return damage(database) or [*_watermarks(database), *_runs(database)]
+# What the database itself has to say of what it keeps, in lines.
+Own = Callable[[], Iterable[str]]
 
 
-def damage(database: Database) -> list[str]:
+def problems(database: Database, own: Own) -> list[str]:
+    # What a damaged ledger says about its rows is not worth a line.
+    return damage(database, own) or [*_watermarks(database), *_runs(database)]
+
+
+def damage(database: Database, own: Own) -> list[str]:
     """What no call has written and none can bring to an end."""
-    return list(_values(database)) or list(_contradictions(database))
+    return list(_values(database, own)) or list(_contradictions(database))
 
 
-def _values(database: Database) -> Iterator[str]:
-    """Of each value by itself, then by what SQLite knows of the file."""
+def _values(database: Database, own: Own) -> Iterator[str]:
+    """Of each value by itself, then by what the database knows of it."""
     try:
         yield from impossible_rows(database)
-        for (line,) in database.rows("PRAGMA integrity_check"):
-            if line != "ok":
-                yield f"damaged: {line}"
+        yield from own()
     except LedgerError as error:
         yield error.message
 
@@ -63,7 +67,6 @@ def _watermarks(database: Database) -> Iterator[str]:
 
 
 def _contradictions(database: Database) -> Iterator[str]:
-    yield from broken_references(database)
     for job, start, before in database.rows(_OVERLAPS):
         yield f"{job}: a window or gap begins at {start}, before the one below it ends at {before}"
     for _, key, token, newest in database.rows(_STRANGE_TOKENS):

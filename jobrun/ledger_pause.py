@@ -6,8 +6,10 @@ whoever claims a run looks for it in the same transaction.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobrun.instants import from_iso, iso
-from jobrun.ledger_sqlite_windows import add_event, text
+from jobrun.ledger_windows import add_event, text
 from jobrun.rows import (
     BREAKER,
     FAILURES,
@@ -20,8 +22,10 @@ from jobrun.rows import (
     Pause,
     Result,
 )
-from jobrun.sqlite_database import Database
 from jobrun.value import NamedTuple
+
+if TYPE_CHECKING:
+    from jobrun.database import Database
 
 PAUSED, RESUMED = "paused", "resumed"  # events
 

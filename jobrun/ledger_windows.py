@@ -1,4 +1,4 @@
-"""How windows and gaps change in the SQLite ledger; each call is part of a transaction.
+"""How windows and gaps change in the ledger; each call is part of a transaction.
 
 A window's bounds are immutable once it has a row, a window that has a row is never inside a gap,
 and the watermark is a cache of the finished prefix.
@@ -6,7 +6,7 @@ and the watermark is a cache of the finished prefix.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobrun.gaps import carve
 from jobrun.instants import from_iso, iso
@@ -25,21 +25,28 @@ from jobrun.rows import (
     Result,
     Skipped,
 )
-from jobrun.sqlite_database import Database
 
-# A window that was processed stays so while it is run again: its run row says that it runs. Bounds
-# are kept for good, unless the row is void.
-_CLAIM = """
+if TYPE_CHECKING:
+    from jobrun.database import Database
+
+# Those of a row are kept for good, unless it is void.
+_BOUNDS = ",\n       ".join(
+    f"""{column} = CASE jobrun_window.state WHEN 'void' THEN excluded.{column}
+                  ELSE jobrun_window.{column} END"""
+    for column in ('"end"', "windows", "partial")
+)
+
+# A window that was processed stays so while it is run again: its run row says that it runs.
+_CLAIM = f"""
 INSERT INTO jobrun_window (job, key, start, "end", state, attempts, failures, windows, partial,
                            token, changed_at)
 VALUES (:job, :key, :start, :end, 'running', 1, 0, :windows, :partial, :token, :now)
     ON CONFLICT (job, key) DO UPDATE
-   SET state = CASE state WHEN 'processed' THEN state ELSE 'running' END,
-       "end" = CASE state WHEN 'void' THEN excluded."end" ELSE "end" END,
-       windows = CASE state WHEN 'void' THEN excluded.windows ELSE windows END,
-       partial = CASE state WHEN 'void' THEN excluded.partial ELSE partial END,
-       attempts = attempts + 1,
-       failures = CASE WHEN :anew AND state = 'dead' THEN 0 ELSE failures END,
+   SET state = CASE jobrun_window.state WHEN 'processed' THEN 'processed' ELSE 'running' END,
+       {_BOUNDS},
+       attempts = jobrun_window.attempts + 1,
+       failures = CASE WHEN :anew AND jobrun_window.state = 'dead' THEN 0
+                       ELSE jobrun_window.failures END,
        next_attempt_at = NULL,
        reason = NULL,
        token = excluded.token,
@@ -49,7 +56,8 @@ VALUES (:job, :key, :start, :end, 'running', 1, 0, :windows, :partial, :token, :
 # The command may have marked the window itself (jobrun_done), or it is a rerun: processed stays.
 _END_WINDOW = """
 UPDATE jobrun_window
-   SET next_attempt_at = CASE state WHEN 'processed' THEN NULL ELSE :next_attempt_at END,
+   SET next_attempt_at = CASE state WHEN 'processed' THEN next_attempt_at
+                                    ELSE :next_attempt_at END,
        reason = CASE state WHEN 'processed' THEN reason ELSE :reason END,
        state = CASE state WHEN 'processed' THEN state ELSE :state END,
        failures = failures + :failed,
@@ -64,22 +72,21 @@ UPDATE jobrun_window
  WHERE job = :job AND key = :key AND state = 'running'
 """
 
-_SKIP_WINDOW = """
+_SKIP_WINDOW = f"""
 INSERT INTO jobrun_window (job, key, start, "end", state, attempts, failures, windows, partial,
                            token, reason, changed_at)
 VALUES (:job, :key, :start, :end, 'skipped', 0, 0, :windows, :partial, :token, :reason, :now)
     ON CONFLICT (job, key) DO UPDATE
-   SET state = 'skipped', "end" = CASE state WHEN 'void' THEN excluded."end" ELSE "end" END,
-       windows = CASE state WHEN 'void' THEN excluded.windows ELSE windows END,
-       partial = CASE state WHEN 'void' THEN excluded.partial ELSE partial END,
+   SET state = 'skipped',
+       {_BOUNDS},
        next_attempt_at = NULL, token = excluded.token, reason = excluded.reason,
        changed_at = excluded.changed_at
- WHERE state <> 'processed'
+ WHERE jobrun_window.state <> 'processed'
 """
 
 _ADD_GAP = """
 INSERT INTO jobrun_gap (job, start, "end", windows, reason, detail, at, void)
-VALUES (:job, :start, :end, :windows, :reason, :detail, :at, 0)
+VALUES (:job, :start, :end, :windows, :reason, :detail, :at, false)
 """
 
 # Up from the stored watermark over whatever adjoins and is finished. UNION, not UNION ALL: where
@@ -88,14 +95,14 @@ _FINISHED_PREFIX = """
 WITH RECURSIVE finished (until) AS (
     SELECT watermark FROM jobrun_job WHERE name = :job AND watermark IS NOT NULL
     UNION
-    SELECT max(
-        until,
-        coalesce((SELECT "end" FROM jobrun_window
-                   WHERE job = :job AND start <= until AND state IN ('processed', 'skipped', 'dead')
-                   ORDER BY start DESC LIMIT 1), until),
-        coalesce((SELECT "end" FROM jobrun_gap
-                   WHERE job = :job AND start <= until AND void = 0
-                   ORDER BY start DESC LIMIT 1), until))
+    SELECT coalesce(
+        (SELECT CASE WHEN "end" > until THEN "end" END FROM jobrun_window
+          WHERE job = :job AND start <= until AND state IN ('processed', 'skipped', 'dead')
+          ORDER BY start DESC LIMIT 1),
+        (SELECT CASE WHEN "end" > until THEN "end" END FROM jobrun_gap
+          WHERE job = :job AND start <= until AND NOT void
+          ORDER BY start DESC LIMIT 1),
+        until)
       FROM finished
 )
 SELECT max(until) FROM finished
@@ -139,7 +146,7 @@ def end_window(database: Database, result: Result) -> None:
         "token": result.token,
         "state": PROCESSED if succeeded else failed,
         "reason": None if succeeded else result.outcome,
-        "failed": result.outcome in FAILURES,
+        "failed": int(result.outcome in FAILURES),
         "next_attempt_at": None if succeeded else text(result.next_attempt_at),
         "now": iso(result.ended),
     }
@@ -210,21 +217,21 @@ def keep_values(database: Database, result: Result) -> None:
     database.change("DELETE FROM jobrun_value WHERE job = ? AND key = ?", window)
     for name, value in result.values:
         put = "INSERT INTO jobrun_value (job, key, name, value) VALUES (?, ?, ?, ?)"
-        database.insert(put, (*window, name, value))
+        database.change(put, (*window, name, value))
 
 
 def add_gap(database: Database, job: str, gap: Gap) -> None:
     values: dict[str, Any] = {**gap._asdict(), "job": job}
     values.update(start=iso(gap.start), end=iso(gap.end), at=iso(gap.at))
     del values["void"]
-    database.insert(_ADD_GAP, values)
+    database.change(_ADD_GAP, values)
 
 
 def add_event(
     database: Database, job: str, at: int, key: str | None, kind: str, detail: str | None
 ) -> None:
     assert kind in EVENTS, kind
-    database.insert(
+    database.change(
         "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES (?, ?, ?, ?, ?)",
         (iso(at), job, key, kind, detail),
     )
@@ -256,7 +263,7 @@ def put_watermark(database: Database, job: str, to: int, now: int) -> None:
         database.change(put, values)
         return
     after_now = 'WHERE job = :job AND "end" > :now'
-    database.change(f"UPDATE jobrun_gap SET void = 1 {after_now}", values)
+    database.change(f"UPDATE jobrun_gap SET void = true {after_now}", values)
     database.change(
         "UPDATE jobrun_window SET state = 'void', next_attempt_at = NULL, changed_at = :now"
         f" {after_now} AND state <> 'running'",
@@ -281,7 +288,7 @@ def _last_gap(database: Database, job: str, start: int, end: int) -> tuple[int, 
     """The last gap that meets [start, end)."""
     found = database.rows(
         'SELECT id, start, "end", windows, reason, detail, at FROM jobrun_gap'
-        " WHERE job = ? AND void = 0 AND start < ? ORDER BY start DESC LIMIT 1",
+        " WHERE job = ? AND NOT void AND start < ? ORDER BY start DESC LIMIT 1",
         (job, iso(end)),
     )
     if not found or found[0][2] <= iso(start):
