@@ -46,7 +46,7 @@ UPDATE jobrun_job
 # processed. By the number of the run, since many end within a second.
 _COUNT = """
 UPDATE jobrun_job
-   SET failing = failing + CASE WHEN :key IS NOT NULL AND EXISTS (
+   SET failing = failing + CASE WHEN EXISTS (
            SELECT 1 FROM jobrun_run
             WHERE job = :job AND key = :key AND id >= failing_run AND id <> :run
               AND kind IN ('new', 'retry')

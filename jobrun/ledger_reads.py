@@ -95,10 +95,6 @@ class Reads:
     def created(self) -> bool:
         return self._created
 
-    @property
-    def shared(self) -> bool:
-        return not self._database.rows("SELECT own_file FROM jobrun_meta")[0][0]
-
     def job(self, name: str) -> JobRow | None:
         return _one(self._select(JobRow, "jobrun_job WHERE name = :name", name=name))
 

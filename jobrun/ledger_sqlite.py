@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jobrun.ledger_sql import SqlLedger
+from jobrun.sqlite_database import is_shared
 from jobrun.sqlite_file import connect
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ def open_ledger(
 
 class SqliteLedger(SqlLedger):
     _database: Database
+
+    @property
+    def shared(self) -> bool:
+        return is_shared(self._database)
 
     def _own_damage(self) -> Iterable[str]:
         from jobrun.sqlite_schema import damage

@@ -10,11 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from jobrun import places
+
+if TYPE_CHECKING:
+    from jobrun.ledger import Ledger
+    from tests.ledger_calls import Again
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
@@ -134,6 +138,25 @@ def postgres() -> Iterator[str]:
 
     with servers.postgres() as address:
         yield address
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Again]:
+    """Opens one ledger as often as it is called, as so many processes would; of each kind."""
+    from tests import ledger_calls
+
+    if request.param == "postgres":
+        with ledger_calls.in_a_schema(request.getfixturevalue("postgres")) as opening:
+            yield opening
+    else:
+        with ledger_calls.in_a_file(tmp_path) as opening:
+            yield opening
+
+
+@pytest.fixture
+def ledger(again: Again) -> Ledger:
+    """A ledger without a row."""
+    return again()
 
 
 @pytest.fixture

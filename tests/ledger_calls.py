@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any
+from uuid import uuid4
 
 from jobrun import rows
 from jobrun.instants import HOUR, from_iso, iso
@@ -17,6 +19,28 @@ TEN = from_iso("2026-09-04T10:00:00+00:00")
 ELEVEN, TWELVE, NOW = TEN + HOUR, TEN + 2 * HOUR, TEN + 2 * HOUR + 300
 CALLER = Caller("db1", 4711, "etl", False)
 
+# Once the window of 10:00 is claimed: each makes a row that can't be.
+IMPOSSIBLE = {
+    "end before start": "UPDATE jobrun_window SET \"end\" = '2026-09-04T09:00:00+00:00'",
+    "no such state": "UPDATE jobrun_window SET state = 'done'",
+    "another key than its start": "UPDATE jobrun_window SET key = 'j:x'",
+    "a key of another job": "UPDATE jobrun_window SET start = NULL, \"end\" = NULL, key = 'x:y'",
+    "half a window": 'UPDATE jobrun_window SET "end" = NULL',
+    "a start that never was": "UPDATE jobrun_window SET attempts = 0, failures = 0",
+    "more failures than attempts": "UPDATE jobrun_window SET failures = 2",
+    "processed and due": "UPDATE jobrun_window"
+    " SET next_attempt_at = changed_at, state = 'processed'",
+    "a watermark without a grid": "UPDATE jobrun_job SET schedule = NULL",
+    "a next that is past": "UPDATE jobrun_job SET next = watermark",
+    "a running run with an exit code": "UPDATE jobrun_run SET exit_code = 0",
+    "a lost run with an end": "UPDATE jobrun_run SET outcome = 'lost', ended = started",
+    "an end without an outcome": "UPDATE jobrun_run SET ended = started",
+    "a run of no window": "UPDATE jobrun_run SET key = 'j:x'",
+    "two windows of one start": "INSERT INTO jobrun_window SELECT job, 'j:x', start, \"end\","
+    " state, attempts, failures, windows, partial, NULL, token, NULL, changed_at"
+    " FROM jobrun_window",
+}
+
 Again = Callable[[], Ledger]
 
 
@@ -24,21 +48,55 @@ def sqlite(folder: Path) -> Ledger:
     return open_ledger(str(folder / "jobrun.db"), CALLER)
 
 
-IMPLEMENTATIONS: dict[str, Callable[[Path], Ledger]] = {"sqlite": sqlite}
+@contextmanager
+def in_a_file(folder: Path) -> Iterator[Again]:
+    """One ledger of SQLite's."""
+    with _opened(lambda: sqlite(folder)) as again:
+        yield again
 
 
 @contextmanager
-def opened(implementation: str, folder: Path) -> Iterator[Again]:
-    """Opens one ledger as often as it is called, as so many processes would."""
+def in_a_schema(server: str) -> Iterator[Again]:
+    """One ledger of PostgreSQL's, where no other test looks."""
+    import psycopg
+
+    from jobrun import ledger_postgres
+
+    schema = f"t{uuid4().hex}"
+    address = f"{server}?options=-csearch_path%3D{schema}"
+    with closing(psycopg.connect(server, autocommit=True)) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+        with _opened(lambda: ledger_postgres.open_ledger(address, CALLER)) as again:
+            yield again
+        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+@contextmanager
+def _opened(open_: Again) -> Iterator[Again]:
     ledgers: list[Ledger] = []
 
     def again() -> Ledger:
-        ledgers.append(IMPLEMENTATIONS[implementation](folder))
+        ledgers.append(open_())
         return ledgers[-1]
 
-    yield again
-    for ledger in ledgers:
-        ledger.close()
+    try:
+        yield again
+    finally:
+        for ledger in ledgers:
+            ledger.close()
+
+
+def mark(ledger: Ledger, key: str, token: int) -> None:
+    """As a command of the job j does, in its own connection."""
+    if ledger.address.startswith("postgresql:"):
+        import psycopg
+
+        with closing(psycopg.connect(ledger.address, autocommit=True)) as server:
+            server.execute("SELECT jobrun_done('j', %s, %s)", (key, token))
+    else:
+        with closing(connect(ledger.address, isolation_level=None)) as file:
+            done = "INSERT INTO jobrun_done (job, key, token) VALUES ('j', ?, ?)"
+            file.execute(done, (key, token))
 
 
 def hourly(instant: int) -> int:

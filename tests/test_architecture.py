@@ -37,7 +37,8 @@ GROUPS = (
         "ledger",
         "ledger gaps database ledger_skip ledger_values ledger_reads ledger_windows ledger_events"
         " ledger_pause ledger_care ledger_sql sqlite_errors sqlite_database sqlite_schema"
-        " sqlite_file ledger_sqlite mark",
+        " sqlite_file ledger_sqlite postgres_errors postgres_database postgres_schema"
+        " ledger_postgres mark",
         "words places",
     ),
     ("lock", "lock lock_file", "words places"),

@@ -36,7 +36,7 @@ def test_a_run_loads_nothing_that_is_slow(jobrun: Jobrun, argv: tuple[str, ...])
     found = roots(modules)
     slow = {"typer", "click", "croniter", "rich", "dateutil", "dataclasses", "inspect"}
     slow |= {"subprocess", "logging", "tempfile", "hashlib", "zoneinfo", "asyncio", "concurrent"}
-    slow |= {"json", "pathlib", "urllib", "ipaddress"}
+    slow |= {"json", "pathlib", "urllib", "ipaddress", "psycopg", "redis", "valkey"}
     assert not found & slow
     assert "jobrun.asked" not in modules
     assert "sqlite3" in found

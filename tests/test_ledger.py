@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from jobrun import rows
@@ -13,7 +10,6 @@ from jobrun.ledger import Ledger
 from jobrun.rows import Finished, Gap, Opened, Opening, Skipped
 from tests.ledger_calls import (
     ELEVEN,
-    IMPLEMENTATIONS,
     NOW,
     TEN,
     TWELVE,
@@ -22,25 +18,11 @@ from tests.ledger_calls import (
     claim,
     hourly,
     job_row,
-    opened,
     result,
     run,
     state,
     watermark,
 )
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Again]:
-    with opened(request.param, tmp_path) as again:
-        yield again
-
-
-@pytest.fixture
-def ledger(again: Again) -> Ledger:
-    """A ledger without a row."""
-    return again()
-
 
 # -- a call --------------------------------------------------------------------------------------
 

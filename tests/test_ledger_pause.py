@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from jobrun import rows
@@ -13,7 +10,6 @@ from jobrun.ledger import Ledger
 from jobrun.rows import BREAKER, Breaker, Opening, Pause
 from tests.ledger_calls import (
     ELEVEN,
-    IMPLEMENTATIONS,
     NOW,
     TEN,
     TWELVE,
@@ -22,25 +18,13 @@ from tests.ledger_calls import (
     claim,
     hourly,
     job_row,
-    opened,
+    mark,
     result,
     run,
 )
 
 ANNA = Pause(NOW, None, "anna@db1", "source down")
 THREE = Breaker(3, None, None)
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Again]:
-    with opened(request.param, tmp_path) as again:
-        yield again
-
-
-@pytest.fixture
-def ledger(again: Again) -> Ledger:
-    """A ledger without a row."""
-    return again()
 
 
 def kinds(ledger: Ledger) -> list[str]:
@@ -194,18 +178,8 @@ def test_a_window_that_its_command_has_marked_is_processed(again: Again) -> None
         fail(ledger, start)
     opened = begin(ledger, claim(TEN))
     assert opened.claimed is not None
-    mark(ledger, opened.token)
+    mark(ledger, claim(TEN).key or "", opened.token)
     failed = {"outcome": rows.FAILED_RUN, "exit_code": 4, "breaker": THREE}
     ended = result(opened.claimed, claim(TEN).key, token=opened.token, **failed)
     assert ledger.finish(ended, None, hourly).marked
     assert job_row(ledger).failing == 0
-
-
-def mark(ledger: Ledger, token: int) -> None:
-    """As a command does, in its own connection."""
-    import sqlite3
-
-    connection = sqlite3.connect(ledger.address, isolation_level=None)
-    done = "INSERT INTO jobrun_done (job, key, token) VALUES ('j', ?, ?)"
-    connection.execute(done, (claim(TEN).key, token))
-    connection.close()

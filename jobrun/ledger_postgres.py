@@ -1,0 +1,35 @@
+"""The ledger in a PostgreSQL database, which many machines share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobrun.ledger_sql import SqlLedger
+from jobrun.postgres_database import Database
+from jobrun.postgres_schema import bring_up_to_date
+
+if TYPE_CHECKING:
+    from jobrun.rows import Caller
+
+
+def open_ledger(address: str, caller: Caller | None = None, create: bool = True) -> PostgresLedger:
+    """The ledger at `postgresql://user@host/database`; `caller` is kept with each run.
+
+    Raises UsageError (2) for what is no address, LedgerError (74) for a database that has no ledger
+    and is not to get one, or a newer one, or that can't be written, Refused (75) for one that is
+    out of reach or busy.
+    """
+    database = Database(address)
+    try:
+        created = bring_up_to_date(database, create)
+    except BaseException:
+        database.close()
+        raise
+    return PostgresLedger(database, created, caller)
+
+
+class PostgresLedger(SqlLedger):
+    @property
+    def shared(self) -> bool:
+        """Its tables are jobrun's own, and its role's: nobody else reads what is in them."""
+        return False

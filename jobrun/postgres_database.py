@@ -1,0 +1,241 @@
+"""An open PostgreSQL database: short transactions, one at a time for each job.
+
+Nothing is set for the session: behind a pooler that hands a server's session to another client with
+each transaction a setting would be that other client's. What a transaction needs is set in it, what
+a value means is in the value: instants are sent with their zone and come back in binary.
+
+psycopg is loaded with this module, which takes longer than all the rest of a call: only an address
+of PostgreSQL loads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+from psycopg.adapt import Buffer, Loader
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format, TransactionStatus
+
+from jobrun.database import PATIENCE, as_text
+from jobrun.errors import JobrunError, LedgerError, UsageError
+from jobrun.instants import iso
+from jobrun.postgres_errors import explained, is_gone
+
+if TYPE_CHECKING:
+    from jobrun.database import Parameters
+
+SCHEMES = ("postgresql://", "postgres://")
+_LOCKS = 0x6A6F6272  # ours, of the two numbers that an advisory lock has
+# Milliseconds that a process which was stopped in a transaction holds up the others.
+_PAUSE = 15_000
+_SINCE_1970 = 946_684_800  # seconds, of PostgreSQL's epoch
+_DEFAULTS = {
+    "connect_timeout": "5",
+    "application_name": "jobrun",
+    # A server that has gone without a word is noticed after 11 seconds.
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "9000",
+}
+
+# One round trip. Whoever has the lock sees all that those before it have committed: in the default
+# isolation each statement sees what is there when it begins.
+_BEGIN = """
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SET LOCAL lock_timeout = {patience};
+SET LOCAL idle_in_transaction_session_timeout = {pause};
+SELECT set_config('synchronous_commit', 'on', true)
+ WHERE current_setting('synchronous_commit') = 'off';
+SELECT pg_advisory_xact_lock({locks}, hashtext(coalesce(current_schema(), '') || '/' || {job}));
+SELECT CAST(pg_current_xact_id() AS text)
+"""
+
+
+class Database:
+    """A connection to the server of an address; made anew between transactions, if it is gone."""
+
+    def __init__(self, address: str) -> None:
+        self.address = without_password(address)
+        try:
+            given = conninfo_to_dict(address)
+        except psycopg.ProgrammingError as error:
+            raise UsageError(
+                f"--ledger {self.address}: no address of PostgreSQL ({str(error).strip()})",
+                "--ledger postgresql://user@host/database",
+            ) from error
+        self._options = {**_DEFAULTS, **given}
+        self._connection = self._connect()
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """Every row of a query."""
+        return self._execute(sql, parameters).fetchall()
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement that writes; how many rows it changed."""
+        return self._execute(sql, parameters).rowcount
+
+    def insert(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run an INSERT; the id of its row."""
+        return int(self.rows(f"{sql} RETURNING id", parameters)[0][0])
+
+    def run_script(self, script: str) -> None:
+        """All statements of a text, inside a transaction."""
+        with self._errors():
+            self._alive().execute(script.encode())
+
+    def writing(
+        self,
+        patience: float = PATIENCE,
+        lost: type[JobrunError] = LedgerError,
+        job: str | None = None,
+    ) -> Transaction:
+        """A transaction of one job, or of all there is (None); see database.py."""
+        return Transaction(self, patience, job or "")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- for a transaction ------------------------------------------------------------------------
+
+    def begin(self, patience: float, job: str) -> str:
+        """Its number."""
+        values = {"patience": int(patience * 1000), "pause": _PAUSE, "locks": _LOCKS, "job": job}
+        literals = {name: sql.Literal(value) for name, value in values.items()}
+        with self._errors(patience):
+            cursor = self._alive().execute(sql.SQL(_BEGIN).format(**literals))
+            while cursor.nextset():
+                pass
+            ((number,),) = cursor.fetchall()
+        return str(number)
+
+    def commit(self, number: str) -> None:
+        """Where the answer is lost the server is asked what became of it: it is never guessed."""
+        try:
+            self._connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if not is_gone(error):
+                raise
+            if not self._has_committed(number):
+                raise explained(error, self.address, 0) from error
+
+    def roll_back(self) -> None:
+        with suppress(psycopg.Error):  # then the server does
+            self._connection.execute("ROLLBACK")
+
+    def is_in_transaction(self) -> bool:
+        return self._connection.info.transaction_status != TransactionStatus.IDLE
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        with self._errors():
+            connection = psycopg.connect(
+                **self._options,  # type: ignore[arg-type]
+                autocommit=True,
+                prepare_threshold=None,  # a prepared statement is of one session, see above
+            )
+        connection.adapters.register_loader("timestamptz", _Instant)
+        return connection
+
+    def _alive(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._connection.closed:
+            self._connection = self._connect()
+        return self._connection
+
+    def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[Any, ...]]:
+        query = _translated(statement)
+        with self._errors():
+            try:
+                return self._alive().execute(query, parameters, binary=True)
+            except (UnicodeEncodeError, psycopg.DataError) as error:
+                if getattr(error, "sqlstate", None) is not None:
+                    raise
+                return self._alive().execute(query, _as_text(parameters), binary=True)
+
+    def _has_committed(self, number: str) -> bool:
+        asked = "SELECT pg_xact_status(CAST(%s AS xid8))"
+        with self._errors():
+            while True:
+                ((status,),) = self._alive().execute(asked, (number,)).fetchall()
+                if status != "in progress":  # its session has not noticed yet that we are gone
+                    return bool(status == "committed")
+
+    @contextmanager
+    def _errors(self, patience: float = PATIENCE) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            meaning = explained(error, self.address, patience)
+            if meaning is error:
+                raise
+            raise meaning from error
+
+
+class Transaction:
+    """`with database.writing():` COMMIT at the end, ROLLBACK on an error."""
+
+    def __init__(self, database: Database, patience: float, job: str) -> None:
+        self._database = database
+        self._patience = patience
+        self._job = job
+        self._number = ""
+
+    def __enter__(self) -> Transaction:
+        try:
+            self._number = self._database.begin(self._patience, self._job)
+        except BaseException:
+            self.roll_back()
+            raise
+        return self
+
+    def roll_back(self) -> None:
+        if self._database.is_in_transaction():
+            self._database.roll_back()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None and self._database.is_in_transaction():
+                self._database.commit(self._number)
+        finally:
+            self.roll_back()
+
+
+class _Instant(Loader):
+    """`iso` text of whole seconds, whatever zone and style the session has."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return iso(int.from_bytes(data, "big", signed=True) // 1_000_000 + _SINCE_1970)
+
+
+def without_password(address: str) -> str:
+    """As a person may read it."""
+    address = re.sub(r"^(\w+://[^/@:]*):[^/@]*@", r"\1@", address)
+    return re.sub(r"(?<=[?&])(ssl)?password=[^&]*(&|$)", "", address).rstrip("?&")
+
+
+@cache
+def _translated(statement: str) -> bytes:
+    """The words of psycopg; PostgreSQL chooses its indexes itself."""
+    statement = re.sub(r" INDEXED BY \w+", "", statement)
+    return re.sub(r":(\w+)", r"%(\1)s", statement).replace("?", "%s").encode()
+
+
+def _as_text(parameters: Parameters) -> Parameters:
+    """PostgreSQL's text has no NUL besides."""
+    parameters = as_text(parameters)
+    if isinstance(parameters, dict):
+        return {name: _without_nul(value) for name, value in parameters.items()}
+    return tuple(map(_without_nul, parameters))
+
+
+def _without_nul(value: object) -> object:
+    return value.replace("\0", "\\x00") if isinstance(value, str) else value

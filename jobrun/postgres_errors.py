@@ -1,0 +1,57 @@
+"""What PostgreSQL's errors mean for a ledger, in one line with a next step."""
+
+from __future__ import annotations
+
+import psycopg
+
+from jobrun.errors import Contradiction, JobrunError, LedgerError, Refused
+
+# By the code of an error, or by its class, the first two characters.
+_MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
+    "55P03": (
+        Refused,
+        "busy for {patience:.0f} s, another call writes of the same job",
+        "the next call tries again; SELECT * FROM pg_locks WHERE locktype = 'advisory'",
+    ),
+    "57014": (Refused, "a statement was cancelled", "statement_timeout of the role or database"),
+    "25006": (
+        LedgerError,
+        "can't be written, the server is a standby or read-only",
+        "the primary's address: postgresql://a,b/db?target_session_attrs=read-write",
+    ),
+    "42501": (
+        LedgerError,
+        "the role may not do that",
+        "GRANT it what jobrun's tables want, or make a schema for it: CREATE SCHEMA jobrun",
+    ),
+    "3F000": (LedgerError, "there is no schema to make the tables in", "CREATE SCHEMA jobrun"),
+    "23": (
+        Contradiction,
+        "damaged, what it holds and what is to be written contradict each other",
+        "jobrun doctor looks at all of it",
+    ),
+    "53": (Refused, "the server has no room left", "its disk, memory or max_connections"),
+    "40": (Refused, "others write at the same moment", "the next call tries again"),
+}
+_GONE = ("08", "57P", "25P03")
+
+
+def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
+    """The error of ours that says what PostgreSQL means; a bug of ours stays what it is."""
+    said = str(error).strip().partition("\n")[0]
+    code = error.sqlstate or ""
+    if is_gone(error):
+        return Refused(
+            f"ledger {address}: out of reach ({said})",
+            "psql with the same address says whether it is the server, the network or the role",
+        )
+    kind, rule, hint = _MEANING.get(code) or _MEANING.get(code[:2]) or (None, "", "")
+    if kind is None:
+        return error
+    return kind(f"ledger {address}: {rule.format(patience=patience)} ({said}, {code})", hint)
+
+
+def is_gone(error: psycopg.Error) -> bool:
+    """Whether the connection is: not made, cut, or ended by the server."""
+    code = error.sqlstate or ""
+    return code.startswith(_GONE) or (not code and isinstance(error, psycopg.OperationalError))

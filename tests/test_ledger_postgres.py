@@ -1,0 +1,351 @@
+"""The PostgreSQL ledger beyond what every ledger must do; the server itself is the witness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from threading import Barrier
+from typing import Any
+
+import psycopg
+import pytest
+
+from jobrun import postgres_schema, rows
+from jobrun.errors import LedgerError, Refused, UsageError
+from jobrun.ledger_postgres import PostgresLedger, open_ledger
+from jobrun.postgres_database import Database, without_password
+from jobrun.rows import Opened, Opening
+from tests.ledger_calls import (
+    CALLER,
+    ELEVEN,
+    IMPOSSIBLE,
+    NOW,
+    TEN,
+    Again,
+    begin,
+    claim,
+    hourly,
+    in_a_schema,
+    job_row,
+    mark,
+    result,
+    run,
+    state,
+)
+
+
+@pytest.fixture
+def again(postgres: str) -> Iterator[Again]:
+    with in_a_schema(postgres) as again:
+        yield again
+
+
+@pytest.fixture
+def ledger(again: Again) -> PostgresLedger:
+    """A ledger without a row."""
+    ledger = again()
+    assert isinstance(ledger, PostgresLedger)
+    return ledger
+
+
+@pytest.fixture
+def empty(ledger: PostgresLedger) -> str:
+    """The address of a schema in which there is no ledger."""
+    tables = sql(ledger, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    sql(ledger, f"DROP TABLE {', '.join(name for (name,) in tables)} CASCADE")
+    sql(ledger, "DROP FUNCTION jobrun_done")
+    return ledger.address
+
+
+def sql(ledger: PostgresLedger, *statements: str) -> list[tuple[Any, ...]]:
+    """As another program, each by itself; the rows of the last one."""
+    with closing(psycopg.connect(ledger.address, autocommit=True)) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def at_once(number: int, act: Any) -> list[Any]:
+    """What as many threads get that all begin at the same moment."""
+    gate = Barrier(number)
+
+    def one(n: int) -> Any:
+        gate.wait(20)
+        return act(n)
+
+    with ThreadPoolExecutor(number) as pool:
+        return list(pool.map(one, range(number)))
+
+
+# -- opening it ----------------------------------------------------------------------------------
+
+
+def test_of_many_first_calls_one_makes_it(empty: str) -> None:
+    """At midnight, on as many machines: all of them go on, one has made it."""
+
+    def open_(_: int) -> bool:
+        with closing(open_ledger(empty)) as ledger:
+            assert ledger.jobs() == []
+            return ledger.created
+
+    assert sorted(at_once(8, open_)) == [False] * 7 + [True]
+
+
+def test_a_migration_that_fails_changes_nothing(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one transaction with its number."""
+    first = postgres_schema.scripts()
+    monkeypatch.setattr(postgres_schema, "scripts", lambda: [*first, "CREATE TABLE x (); NO SQL"])
+    with pytest.raises(psycopg.errors.SyntaxError):
+        open_ledger(empty)
+    with closing(Database(empty)) as database:
+        assert postgres_schema.ledger_version(database) == len(first)
+        assert database.rows("SELECT to_regclass('x')") == [(None,)]
+
+
+def test_none_is_made_for_a_look(empty: str) -> None:
+    """`status` says that there is none."""
+    with pytest.raises(LedgerError, match="there is none"):
+        open_ledger(empty, create=False)
+    with closing(Database(empty)) as database:
+        assert database.rows("SELECT to_regclass('jobrun_meta')") == [(None,)]
+
+
+def test_a_newer_ledger_is_left_alone(ledger: PostgresLedger) -> None:
+    """One machine was updated first."""
+    sql(ledger, "UPDATE jobrun_meta SET version = 99")
+    with pytest.raises(LedgerError, match=r"newer jobrun \(99 > 1\)"):
+        open_ledger(ledger.address)
+
+
+def test_a_role_that_may_not_make_tables(ledger: PostgresLedger, empty: str) -> None:
+    """74, with what to grant."""
+    role = "nobody_" + empty.rpartition("D")[2]
+    sql(ledger, f"CREATE ROLE {role} LOGIN")
+    try:
+        with pytest.raises(LedgerError, match=r"permission denied|no schema") as caught:
+            open_ledger(empty.replace("postgres@", f"{role}@"))
+        assert "CREATE SCHEMA" in (caught.value.hint or "")
+    finally:
+        sql(ledger, f"DROP ROLE {role}")
+
+
+def test_out_of_reach(postgres: str) -> None:
+    """75: nothing ran, a later call may; the password is in nobody's mail."""
+    address = postgres.replace("postgres@", "anna:secret@").rpartition(":")[0] + ":1/db"
+    with pytest.raises(Refused, match="out of reach") as caught:
+        open_ledger(address)
+    assert "anna@127.0.0.1:1/db" in caught.value.message
+    assert "secret" not in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://db1/ledger", "postgresql://db1/ledger"),
+        ("postgresql://anna:p%40s@db1:5433/ledger", "postgresql://anna@db1:5433/ledger"),
+        ("postgresql://:secret@db1/", "postgresql://@db1/"),
+        ("postgresql:///x?user=anna&password=s&host=/run", "postgresql:///x?user=anna&host=/run"),
+        ("postgresql://a,b:5433/x", "postgresql://a,b:5433/x"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
+    """It stands in every screen and many lines."""
+    assert without_password(address) == shown
+
+
+@pytest.mark.parametrize("address", ["postgresql://h/db?nosuch=1", "postgresql://[x/db"])
+def test_what_is_no_address(address: str) -> None:
+    """2: before anything is asked of a server."""
+    with pytest.raises(UsageError, match="no address"):
+        open_ledger(address)
+
+
+def test_zone_and_style_of_a_session_change_nothing(ledger: PostgresLedger) -> None:
+    """They are the role's or the database's, and behind a pooler anybody's."""
+    run(ledger, TEN)
+    strange = "%20-ctimezone%3DAsia/Tokyo%20-cdatestyle%3DGerman%20-cdefault_transaction_isolation"
+    with closing(open_ledger(f"{ledger.address}{strange}%3Dserializable", CALLER)) as other:
+        assert other.job("j") == ledger.job("j")
+        run(other, ELEVEN)
+        assert other.runs("j") == ledger.runs("j")
+
+
+# -- one at a time -------------------------------------------------------------------------------
+
+
+def test_of_many_that_planned_one_opens(again: Again) -> None:
+    """Whatever their locks say: the token is taken once, the window is claimed once."""
+    ledgers = [again() for _ in range(8)]
+    begin(ledgers[0])
+    opening = Opening("j", 1, NOW)
+    opened = at_once(8, lambda n: ledgers[n].open(opening, claim(TEN), hourly))
+    assert [got.token for got in opened if got is not None] == [2]
+    assert state(ledgers[0], TEN) == (rows.RUNNING, 1, 0)
+    assert len(ledgers[0].open_runs("j")) == 1
+
+
+def test_a_new_job_is_made_once(again: Again) -> None:
+    """There is no row yet that could be locked."""
+    ledgers = [again() for _ in range(8)]
+    opening = Opening("j", 0, NOW, schedule="every 1h", watermark=TEN)
+    opened = at_once(8, lambda n: ledgers[n].open(opening, claim(TEN), hourly))
+    assert [got.token for got in opened if got is not None] == [1]
+
+
+def test_writers_of_one_job_wait_for_each_other(again: Again, ledger: PostgresLedger) -> None:
+    """Not for those of another; a skip does not wait for long, and readers never do."""
+    other = again()
+    begin(ledger)
+    with ledger._database.writing(job="j"):
+        assert other.skip("k", rows.LOCK_HELD, None, None, NOW)
+        assert other.job("j") is not None
+        with pytest.raises(Refused, match="busy for 0 s"), other._database.writing(0.05, job="j"):  # type: ignore[attr-defined]
+            raise AssertionError
+    assert other.skip("j", rows.LOCK_HELD, None, None, NOW)
+
+
+def test_a_token_is_given_once_although_the_job_was_forgotten(again: Again) -> None:
+    """Between the two there is no row to count on."""
+    first, second = again(), again()
+
+    def act(n: int) -> Opened | None:
+        if n == 0:
+            return first.open(Opening("j", 0, NOW), None, None)
+        second.forget("j", token)
+        return None
+
+    for _ in range(5):
+        token = begin(first).token
+        opened, _ = at_once(2, act)
+        assert opened is None or opened.token > token
+        if opened is not None:
+            assert first.forget("j", opened.token)
+
+
+# -- a connection that is lost --------------------------------------------------------------------
+
+
+def test_a_connection_that_was_cut_between_two_writes(ledger: PostgresLedger) -> None:
+    """While a command ran for hours: its end is recorded over another one."""
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    cut(ledger)
+    with pytest.raises(Refused, match="out of reach"):
+        ledger.job("j")
+    assert ledger.finish(result(opened.claimed, claim(TEN).key), None, hourly).watermark == ELEVEN
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_commit_whose_answer_is_lost_is_never_guessed(
+    ledger: PostgresLedger, arrives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server knows what became of it: what it has is there, else the caller tries again."""
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    connection = ledger._database._connection  # type: ignore[attr-defined]
+    execute = connection.execute
+
+    def lose(query: object, *arguments: object, **more: object) -> object:
+        if query != "COMMIT":
+            return execute(query, *arguments, **more)
+        if arrives:
+            execute(query)
+        cut(ledger)
+        return execute("SELECT 1")
+
+    monkeypatch.setattr(connection, "execute", lose)
+    ended = result(opened.claimed, claim(TEN).key)
+    if not arrives:
+        with pytest.raises(Refused, match="out of reach"):
+            ledger.finish(ended, claim(ELEVEN), hourly)
+        assert state(ledger, TEN) == (rows.RUNNING, 1, 0)
+    finished = ledger.finish(ended, claim(ELEVEN), hourly)
+    assert (finished.outcome, finished.watermark) == (rows.SUCCEEDED, ELEVEN)
+    assert finished.claimed is not None
+    assert [row.id for row in ledger.open_runs("j")] == [finished.claimed.run_id]
+    assert state(ledger, ELEVEN) == (rows.RUNNING, 1, 0)
+
+
+def cut(ledger: PostgresLedger) -> None:
+    """End the server's side of the ledger's connection."""
+    pid = ledger._database._connection.info.backend_pid  # type: ignore[attr-defined]
+    sql(ledger, f"SELECT pg_terminate_backend({pid}, 5000)")
+
+
+# -- marks, and rows that can't be -----------------------------------------------------------------
+
+
+def test_a_mark_is_part_of_the_commands_transaction(ledger: PostgresLedger) -> None:
+    """Data and mark are committed together, and the window is never run again."""
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    key = claim(TEN).key or ""
+    done = f"SELECT jobrun_done('j', '{key}', '{opened.token}')"
+    sql(
+        ledger,
+        "CREATE TABLE sales (n int)",
+        f"BEGIN; INSERT INTO sales VALUES (1); {done}; ROLLBACK",
+    )
+    assert state(ledger, TEN) == (rows.RUNNING, 1, 0)
+    sql(ledger, f"BEGIN; INSERT INTO sales VALUES (1); {done}; COMMIT")
+    failed = result(opened.claimed, key, outcome=rows.FAILED_RUN, exit_code=4)
+    assert ledger.finish(failed, None, hourly).marked
+    assert sql(ledger, "SELECT n FROM sales") == [(1,)]
+    assert job_row(ledger).watermark == ELEVEN
+
+
+def test_a_mark_of_an_old_holder_leaves_nothing_to_commit(ledger: PostgresLedger) -> None:
+    """Its data goes with it, whatever its program does about the error."""
+    old = begin(ledger, claim(TEN))
+    assert old.claimed is not None
+    begin(ledger, claim(TEN), lost=(old.claimed.run_id,))
+    sql(ledger, "CREATE TABLE sales (n int)")
+    with closing(psycopg.connect(ledger.address)) as command:
+        command.execute("INSERT INTO sales VALUES (1)")
+        with pytest.raises(psycopg.Error, match="no running window") as caught:
+            command.execute("SELECT jobrun_done('j', %s, %s)", (claim(TEN).key, old.token))
+        assert caught.value.sqlstate == "JR001"
+        command.commit()
+    assert sql(ledger, "SELECT n FROM sales") == []
+    with pytest.raises(psycopg.Error, match="no running window"):
+        mark(ledger, "j:unknown", 2)
+
+
+@pytest.mark.parametrize("statement", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_rows_are_refused(ledger: PostgresLedger, statement: str) -> None:
+    """Whoever writes them: the server itself refuses."""
+    begin(ledger, claim(TEN))
+    with pytest.raises(psycopg.IntegrityError):
+        sql(ledger, statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE jobrun_job SET watermark = '2026-09-04 10:00Z'", "by the rows it is"),
+        ("UPDATE jobrun_window SET state = 'running'", "no run of it is open"),
+        ("UPDATE jobrun_window SET token = 99", "was never given"),
+        (
+            'INSERT INTO jobrun_gap (job, start, "end", windows, reason, at, void)'
+            " SELECT 'j', '2026-09-04 10:30Z', '2026-09-04 11:30Z', 1, 'x', now(), false",
+            "before the one below it ends",
+        ),
+    ],
+)
+def test_a_check_finds_what_no_row_can_tell(
+    ledger: PostgresLedger, statement: str, problem: str
+) -> None:
+    """`doctor`: the watermark is verified, and rows are held against each other."""
+    run(ledger, TEN)
+    assert ledger.problems() == []
+    sql(ledger, statement)
+    assert [line for line in ledger.problems() if problem in line]
+
+
+def test_text_without_a_place_in_postgresql(ledger: PostgresLedger) -> None:
+    """A NUL, which SQLite keeps, enters as \\x00."""
+    ledger.skip("j", rows.LOCK_HELD, None, "a\0b", NOW)
+    assert ledger.skips()[0].detail == "a\\x00b"
