@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobrun.instants import from_iso, iso
+from jobrun.ledger_end import Before
 from jobrun.ledger_windows import add_event, text
 from jobrun.rows import (
     BREAKER,
@@ -61,20 +62,13 @@ _CLEAR = """
 UPDATE jobrun_job SET failing = 0, failing_since = NULL, failing_run = NULL WHERE name = :job
 """
 
-_BEFORE = """
-SELECT r.kind, w.state, j.failing FROM jobrun_run AS r
-  JOIN jobrun_job AS j ON j.name = r.job
-  LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key
- WHERE r.id = ?
-"""
 
+class Weighed(NamedTuple):
+    """What the end of a run has made of the job's pause."""
 
-class Before(NamedTuple):
-    """What the end of a run is weighed by, read before it is recorded."""
-
-    kind: str | None
-    state: str | None  # of its window
-    failing: int
+    pause: Pause | None  # as it is now
+    tripped: Pause | None = None  # the breaker has made it
+    resumed: Pause | None = None  # the breaker has ended that one
 
 
 def is_paused(database: Database, job: str, now: int) -> bool:
@@ -114,65 +108,61 @@ def count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
     return False
 
 
-def before_end(database: Database, run_id: int) -> Before:
-    for row in database.rows(_BEFORE, (run_id,)):
-        return Before(*row)
-    return Before(None, None, 0)  # its row was taken away meanwhile
-
-
-def weigh_end(
-    database: Database, result: Result, before: Before, marked: bool
-) -> tuple[Pause | None, Pause | None]:
-    """The pause that the end of a run makes, and the one that it ends.
-
-    `marked` is whether its command marked it.
-    """
+def weigh_end(database: Database, result: Result, before: Before) -> Weighed:
+    """What the end of a run makes of the job's pause."""
+    marked = before.is_marked(result)
     if result.outcome != SUCCEEDED and not marked:
-        return _weigh_failure(database, result), None
+        return _weigh_failure(database, result, before.pause)
     if before.kind == LOOKBACK or (before.state == PROCESSED and not marked):
-        return None, None  # once more: nothing new is done
-    return None, _weigh_success(database, result, before.failing)
+        return Weighed(before.pause)  # once more: nothing new is done
+    return _weigh_success(database, result, before)
 
 
-def _weigh_success(database: Database, result: Result, failing: int) -> Pause | None:
+def _weigh_success(database: Database, result: Result, before: Before) -> Weighed:
     """A window is processed that was not before: nothing fails any more.
 
-    Where it was a probe, the breaker's pause is over: that pause.
+    Where it was a probe, the breaker's pause is over.
     """
-    if failing:
+    if before.failing:
         database.change(_CLEAR, {"job": result.job})
-    pause = _pause(database, result.job) if result.breaker is not None else None
-    if pause is None or pause.by != BREAKER or pause.holds(result.ended):
-        return None
+    pause = before.pause
+    if result.breaker is None or not _is_over(pause, result.ended):
+        return Weighed(pause)
+    assert pause is not None
     database.change(_END, {"job": result.job})
     detail = f"{result.key} is processed; it was paused {pause.text}"
     add_event(database, result.job, result.ended, None, RESUMED, detail)
-    return pause
+    return Weighed(None, resumed=pause)
 
 
-def _weigh_failure(database: Database, result: Result) -> Pause | None:
-    """Count it; the pause that the breaker makes of it, None where it makes none."""
+def _weigh_failure(database: Database, result: Result, pause: Pause | None) -> Weighed:
+    """Count it; the breaker may make a pause of it."""
     is_failure = result.outcome in FAILURES
     if not is_failure or not count_failure(database, result.job, result.run_id, result.ended):
-        return None
+        return Weighed(pause)
     if result.breaker is None or result.goes_on:  # that it fails is not settled yet
-        return None
+        return Weighed(pause)
     until = None
     if result.breaker.probe_after is not None:
         until = result.ended + result.breaker.probe_after
-    pause = _pause(database, result.job)
     if pause is not None:
-        if pause.by == BREAKER and not pause.holds(result.ended):  # the probe has failed
-            _put(database, result.job, pause._replace(at=result.ended, until=until))
-        return None
+        if _is_over(pause, result.ended):  # the probe has failed
+            pause = pause._replace(at=result.ended, until=until)
+            _put(database, result.job, pause)
+        return Weighed(pause)
     failed, waiting = _failing(database, result.job, result.breaker)
     if result.is_dead:  # the next ones have their turn, and count when they have failed
         waiting = 0
     if failed + waiting < result.breaker.windows:
-        return None
+        return Weighed(None)
     tripped = Pause(result.ended, until, BREAKER, _reason(failed, waiting))
     begin_pause(database, result.job, tripped)
-    return tripped
+    return Weighed(tripped, tripped=tripped)
+
+
+def _is_over(pause: Pause | None, now: int) -> bool:
+    """Whether it is one of the breaker's, whose time is over."""
+    return pause is not None and pause.by == BREAKER and not pause.holds(now)
 
 
 def _reason(failed: int, waiting: int) -> str:

@@ -19,9 +19,17 @@ from jobrun.database import PATIENCE
 from jobrun.errors import Contradiction, DamagedLedger, JobrunError, LedgerError, NotRecorded
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
-from jobrun.ledger_events import note_end
+from jobrun.ledger_end import (
+    Before,
+    end_run,
+    end_window,
+    keep_values,
+    note_end,
+    read_before,
+    remember,
+)
 from jobrun.ledger_pause import (
-    before_end,
+    Weighed,
     begin_pause,
     count_failure,
     end_pause,
@@ -36,11 +44,7 @@ from jobrun.ledger_windows import (
     add_gap,
     advance,
     claim_window,
-    end_window,
     give_up_window,
-    has_schedule,
-    has_window,
-    keep_values,
     lose_window,
     make_due,
     put_watermark,
@@ -53,7 +57,6 @@ from jobrun.rows import (
     FAILED,
     FENCED,
     LOST,
-    MARKED,
     SUCCEEDED,
     Caller,
     Claim,
@@ -86,7 +89,7 @@ UPDATE jobrun_job
        clock_jump_at = :clock_jump_at,
        last_seen = :now,
        spec = coalesce(:spec, spec)
- WHERE name = :job AND (token = :token OR :is_new)
+ WHERE name = :job AND token = :token
 """
 
 _START_RUN = """
@@ -100,14 +103,6 @@ VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :u
 _OVERRIDE = """
 UPDATE jobrun_job SET overrides = :text
  WHERE name = :job AND coalesce(overrides, '') = coalesce(:was, '')
-"""
-
-# A run that was given up for lost, and ends after all, is better known now.
-_END_RUN = """
-UPDATE jobrun_run
-   SET outcome = :outcome, ended = :ended, took = :took, exit_code = :exit_code, signal = :signal,
-       output_bytes = :output_bytes, why = :why
- WHERE id = :run_id AND (outcome IS NULL OR outcome = 'lost')
 """
 
 FINISH_PATIENCE = 2.0  # seconds
@@ -135,22 +130,16 @@ class SqlLedger(Reads):
     ) -> Finished:
         # Not the usual patience: the caller tries again, and looks for signals in between.
         with self._writing(result.job, FINISH_PATIENCE, lost=NotRecorded):
-            if not self._is_holder(result):
-                return self._fence(result)
-            before = before_end(self._database, result.run_id)
-            self._end_run(result, result.outcome)
-            end_window(self._database, result)
-            state, marked = self._window_state(result)
-            tripped, resumed = weigh_end(self._database, result, before, marked)
-            if result.outcome == SUCCEEDED or marked:
-                keep_values(self._database, result)
-            note_end(self._database, result, state, marked)
-            if result.beside and not has_schedule(self._database, result):
-                next_boundary = None
-            watermark = advance(self._database, result.job, next_boundary)
-            paused = self._is_halted(result.job, claim, result.ended)
+            before = read_before(self._database, result)
+            if not self._is_holder(result, before):
+                return self._fence(result, before)
+            weighed = self._end(result, before)
+            watermark = advance(self._database, result.job, _grid(result, before, next_boundary))
+            paused = _halts(weighed.pause, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
-        return Finished(result.outcome, state, watermark, paused, claimed, marked, tripped, resumed)
+        marked, state = before.is_marked(result), before.state_after(result)
+        pauses = weighed.tripped, weighed.resumed
+        return Finished(result.outcome, state, watermark, paused, claimed, marked, *pauses)
 
     def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:
         with self._writing(job):
@@ -308,20 +297,23 @@ class SqlLedger(Reads):
 
     def _take_token(self, opening: Opening) -> int | None:
         now = iso(opening.now)
-        is_new = self._database.change(_MAKE_JOB, {"job": opening.job, "now": now}) == 1
         values: dict[str, object] = {
             **opening._asdict(),
             "now": now,
             "watermark": text(opening.watermark),
             "clock_jump_at": text(opening.clock_jump_at),
             "believed": not opening.keep_largest_now,
-            "is_new": is_new and opening.token == 0,
         }
-        if self._database.change(_TAKE_TOKEN, values) != 1:
+        if self._database.change(_TAKE_TOKEN, values) == 1:
+            return opening.token + 1
+        # Unknown, or forgotten: its token goes on from the largest that was forgotten.
+        if opening.token or not self._database.change(_MAKE_JOB, values):
             return None
-        return int(
-            self._database.rows("SELECT token FROM jobrun_job WHERE name = ?", (opening.job,))[0][0]
+        ((floor,),) = self._database.rows(
+            "SELECT token FROM jobrun_job WHERE name = ?", (opening.job,)
         )
+        self._database.change(_TAKE_TOKEN, {**values, "token": floor})
+        return int(floor) + 1
 
     def _lose(self, opening: Opening, run_id: int) -> None:
         """Nobody saw it end: no end is made up, and its window is due at once."""
@@ -363,37 +355,37 @@ class SqlLedger(Reads):
 
     # -- finishing --------------------------------------------------------------------------------
 
-    def _is_holder(self, result: Result) -> bool:
-        """Whether nobody has been who could have run the same: by the job's token, or where others
-        run beside it by that of its window."""
-        if result.beside and not has_window(self._database, result):
-            return False
-        remember = "UPDATE jobrun_job SET told = ?, told_at = ? WHERE name = ? AND (token = ? OR ?)"
-        told = (result.told, text(result.told_at))
-        return (
-            self._database.change(remember, (*told, result.job, result.token, result.beside)) == 1
-        )
+    def _is_holder(self, result: Result, before: Before) -> bool:
+        return before.is_held_by(result)
 
-    def _fence(self, result: Result) -> Finished:
-        self._end_run(result, FENCED)
-        found = self._database.rows(
-            "SELECT watermark FROM jobrun_job WHERE name = ?", (result.job,)
-        )
-        watermark = from_iso(found[0][0]) if found and found[0][0] else None
-        state, marked = self._window_state(result)
-        return Finished(FENCED, state, watermark, False, None, marked)
+    def _fence(self, result: Result, before: Before) -> Finished:
+        end_run(self._database, result, FENCED)
+        watermark = from_iso(before.watermark) if before.watermark else None
+        marked = before.is_marked(result)
+        return Finished(FENCED, before.state, watermark, False, None, marked)
 
-    def _end_run(self, result: Result, outcome: str) -> None:
-        values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
-        self._database.change(_END_RUN, values)
-
-    def _window_state(self, result: Result) -> tuple[str | None, bool]:
-        """The window's state, and whether this run's command marked it itself."""
-        window = "SELECT state, reason, token FROM jobrun_window WHERE job = ? AND key = ?"
-        for state, reason, token in self._database.rows(window, (result.job, result.key)):
-            return state, reason == MARKED and token == result.token
-        return None, False
+    def _end(self, result: Result, before: Before) -> Weighed:
+        end_run(self._database, result, result.outcome)
+        end_window(self._database, result)
+        remember(self._database, result, before)
+        weighed = weigh_end(self._database, result, before)
+        if result.outcome == SUCCEEDED or before.is_marked(result):
+            keep_values(self._database, result, before)
+        note_end(self._database, result, before)
+        return weighed
 
     def _is_halted(self, job: str, claim: Claim | None, now: int) -> bool:
         """Whether a pause keeps the claim from being made."""
         return claim is not None and not claim.by_hand and is_paused(self._database, job, now)
+
+
+def _halts(pause: Pause | None, claim: Claim | None, now: int) -> bool:
+    """The same, of a pause that has been read."""
+    return pause is not None and claim is not None and not claim.by_hand and pause.holds(now)
+
+
+def _grid(
+    result: Result, before: Before, next_boundary: NextBoundary | None
+) -> NextBoundary | None:
+    """The grid that the run goes by; None where another one is on record by now."""
+    return None if result.beside and before.schedule != result.schedule else next_boundary

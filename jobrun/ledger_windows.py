@@ -12,17 +12,11 @@ from jobrun.gaps import carve
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
 from jobrun.rows import (
-    DEAD,
     EVENTS,
-    FAILED,
-    FAILURES,
-    PROCESSED,
     RETRY,
     SKIPPED,
-    SUCCEEDED,
     Claim,
     Gap,
-    Result,
     Skipped,
 )
 
@@ -51,18 +45,6 @@ VALUES (:job, :key, :start, :end, 'running', 1, 0, :windows, :partial, :token, :
        reason = NULL,
        token = excluded.token,
        changed_at = excluded.changed_at
-"""
-
-# The command may have marked the window itself (jobrun_done), or it is a rerun: processed stays.
-_END_WINDOW = """
-UPDATE jobrun_window
-   SET next_attempt_at = CASE state WHEN 'processed' THEN next_attempt_at
-                                    ELSE :next_attempt_at END,
-       reason = CASE state WHEN 'processed' THEN reason ELSE :reason END,
-       state = CASE state WHEN 'processed' THEN state ELSE :state END,
-       failures = failures + :failed,
-       changed_at = :now
- WHERE job = :job AND key = :key AND token = :token AND state IN ('running', 'processed')
 """
 
 _LOSE_WINDOW = """
@@ -137,38 +119,6 @@ def claim_window(database: Database, job: str, token: int, claim: Claim) -> tupl
     return int(attempts), int(failures)
 
 
-def end_window(database: Database, result: Result) -> None:
-    succeeded = result.outcome == SUCCEEDED
-    failed = DEAD if result.is_dead else FAILED
-    values = {
-        "job": result.job,
-        "key": result.key,
-        "token": result.token,
-        "state": PROCESSED if succeeded else failed,
-        "reason": None if succeeded else result.outcome,
-        "failed": int(result.outcome in FAILURES),
-        "next_attempt_at": None if succeeded else text(result.next_attempt_at),
-        "now": iso(result.ended),
-    }
-    database.change(_END_WINDOW, values)
-
-
-def has_window(database: Database, result: Result) -> bool:
-    """Whether the run still holds its window: no other has been taken for the one that runs it."""
-    own = (
-        "SELECT 1 FROM jobrun_window WHERE job = ? AND key = ? AND token = ?"
-        " AND state IN ('running', 'processed')"
-    )
-    key = result.key
-    return key is None or bool(database.rows(own, (result.job, key, result.token)))
-
-
-def has_schedule(database: Database, result: Result) -> bool:
-    """Whether the schedule on record is still the one that the run goes by."""
-    same = "SELECT 1 FROM jobrun_job WHERE name = ? AND schedule = ?"
-    return bool(database.rows(same, (result.job, result.schedule)))
-
-
 def lose_window(database: Database, job: str, key: str | None, state: str, now: int) -> None:
     """Its run is lost: it is due at once, or what the call has decided."""
     database.change(_LOSE_WINDOW, {"job": job, "key": key, "state": state, "now": iso(now)})
@@ -209,15 +159,6 @@ def skip_window(database: Database, job: str, token: int, skipped: Skipped, now:
     _open_gaps(database, job, start, end, skipped.windows)
     values = {**skipped._asdict(), "job": job, "start": iso(start), "end": iso(end)}
     database.change(_SKIP_WINDOW, {**values, "token": token, "now": iso(now)})
-
-
-def keep_values(database: Database, result: Result) -> None:
-    """What a command that processed its window has left, in place of what an earlier one did."""
-    window = (result.job, result.key)
-    database.change("DELETE FROM jobrun_value WHERE job = ? AND key = ?", window)
-    for name, value in result.values:
-        put = "INSERT INTO jobrun_value (job, key, name, value) VALUES (?, ?, ?, ?)"
-        database.change(put, (*window, name, value))
 
 
 def add_gap(database: Database, job: str, gap: Gap) -> None:

@@ -1,0 +1,192 @@
+"""The end of a run: how things stand before it, and what it writes; part of a transaction.
+
+What it takes to decide is read at once. Nobody else writes of the job until the transaction ends,
+but for a command that marks its own window (jobrun_done): a mark that comes in between stays.
+
+Of what a person may want to be told: a job that was fine and fails is one event, however often it
+fails; one more when nothing of it is failed any longer. A failure that the call itself makes good,
+by trying again, is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobrun.instants import from_iso, iso
+from jobrun.ledger_windows import add_event, text
+from jobrun.rows import (
+    DEAD,
+    FAILED,
+    FAILED_RUN,
+    FAILURES,
+    MARKED,
+    PROCESSED,
+    RECOVERED,
+    RUNNING,
+    SUCCEEDED,
+    Pause,
+    Result,
+)
+from jobrun.value import NamedTuple
+
+if TYPE_CHECKING:
+    from jobrun.database import Database
+
+_BEFORE = """
+SELECT j.token, j.schedule, j.watermark, j.told, j.told_at, j.failing, j.trouble_since,
+       r.kind, w.state, w.reason, w.token, w.attempts,
+       j.paused_at, j.paused_until, j.paused_by, j.paused_reason
+  FROM jobrun_job AS j
+  LEFT JOIN jobrun_run AS r ON r.id = :run_id
+  LEFT JOIN jobrun_window AS w ON w.job = :job AND w.key = :key
+ WHERE j.name = :job
+"""
+
+# A run that was given up for lost, and ends after all, is better known now.
+_END_RUN = """
+UPDATE jobrun_run
+   SET outcome = :outcome, ended = :ended, took = :took, exit_code = :exit_code, signal = :signal,
+       output_bytes = :output_bytes, why = :why
+ WHERE id = :run_id AND (outcome IS NULL OR outcome = 'lost')
+"""
+
+# The command may have marked the window itself (jobrun_done), or it is a rerun: processed stays.
+_END_WINDOW = """
+UPDATE jobrun_window
+   SET next_attempt_at = CASE state WHEN 'processed' THEN next_attempt_at
+                                    ELSE :next_attempt_at END,
+       reason = CASE state WHEN 'processed' THEN reason ELSE :reason END,
+       state = CASE state WHEN 'processed' THEN state ELSE :state END,
+       failures = failures + :failed,
+       changed_at = :now
+ WHERE job = :job AND key = :key AND token = :token AND state IN ('running', 'processed')
+"""
+
+_FAILS = """
+UPDATE jobrun_job SET trouble_since = :now WHERE name = :job AND trouble_since IS NULL
+"""
+
+_HAS_RECOVERED = """
+UPDATE jobrun_job SET trouble_since = NULL
+ WHERE name = :job AND trouble_since IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM jobrun_window INDEXED BY jobrun_window_unfinished
+                    WHERE job = :job AND state IN ('running', 'failed', 'held')
+                      AND state = 'failed')
+"""
+
+
+class Before(NamedTuple):
+    """How things stand; of the job, the run and its window, None where there is none."""
+
+    token: int | None = None
+    schedule: str | None = None
+    watermark: str | None = None
+    told: str | None = None
+    told_at: str | None = None
+    failing: int = 0
+    trouble_since: str | None = None
+    kind: str | None = None
+    state: str | None = None
+    reason: str | None = None
+    window_token: int | None = None
+    attempts: int | None = None
+    pause: Pause | None = None
+
+    def is_held_by(self, result: Result) -> bool:
+        """Whether nobody has been who could have run the same: by the job's token, or where others
+        run beside it by that of its window."""
+        if not result.beside:
+            return self.token == result.token
+        return self.token is not None and (result.key is None or self._is_its_window(result))
+
+    def is_marked(self, result: Result) -> bool:
+        """Whether this run's command has marked the window itself."""
+        return self.reason == MARKED and self.window_token == result.token
+
+    def state_after(self, result: Result) -> str | None:
+        """What its window comes to."""
+        if self.state == PROCESSED or not self._is_its_window(result):
+            return self.state
+        return _end_state(result)
+
+    def _is_its_window(self, result: Result) -> bool:
+        return self.window_token == result.token and self.state in (RUNNING, PROCESSED)
+
+
+def read_before(database: Database, result: Result) -> Before:
+    asked = {"job": result.job, "key": result.key, "run_id": result.run_id}
+    for *stands, paused_at, until, by, reason in database.rows(_BEFORE, asked):
+        pause = None
+        if paused_at is not None:
+            pause = Pause(from_iso(paused_at), from_iso(until) if until else None, by, reason)
+        return Before._make((*stands, pause))
+    return Before()
+
+
+def end_run(database: Database, result: Result, outcome: str) -> None:
+    values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
+    database.change(_END_RUN, values)
+
+
+def end_window(database: Database, result: Result) -> None:
+    succeeded = result.outcome == SUCCEEDED
+    values = {
+        "job": result.job,
+        "key": result.key,
+        "token": result.token,
+        "state": _end_state(result),
+        "reason": None if succeeded else result.outcome,
+        "failed": int(result.outcome in FAILURES),
+        "next_attempt_at": None if succeeded else text(result.next_attempt_at),
+        "now": iso(result.ended),
+    }
+    database.change(_END_WINDOW, values)
+
+
+def _end_state(result: Result) -> str:
+    if result.outcome == SUCCEEDED:
+        return PROCESSED
+    return DEAD if result.is_dead else FAILED
+
+
+def remember(database: Database, result: Result, before: Before) -> None:
+    """What has been printed of failures, for the calls to come."""
+    told = (result.told, text(result.told_at))
+    if told != (before.told, before.told_at):
+        put = "UPDATE jobrun_job SET told = ?, told_at = ? WHERE name = ?"
+        database.change(put, (*told, result.job))
+
+
+def keep_values(database: Database, result: Result, before: Before) -> None:
+    """What a command that processed its window has left, in place of what an earlier one did."""
+    window = (result.job, result.key)
+    if before.attempts != 1:
+        database.change("DELETE FROM jobrun_value WHERE job = ? AND key = ?", window)
+    for name, value in result.values:
+        put = "INSERT INTO jobrun_value (job, key, name, value) VALUES (?, ?, ?, ?)"
+        database.change(put, (*window, name, value))
+
+
+def note_end(database: Database, result: Result, before: Before) -> None:
+    """The events that it makes."""
+    job = {"job": result.job, "now": iso(result.ended)}
+    how = _how(result)
+    if result.outcome == SUCCEEDED or before.is_marked(result):
+        if before.trouble_since is not None and database.change(_HAS_RECOVERED, job):
+            add_event(database, result.job, result.ended, result.key, RECOVERED, how)
+        return
+    state = before.state_after(result)
+    # A rerun that fails leaves the success before it in place.
+    if result.outcome not in FAILURES or state == PROCESSED or result.goes_on:
+        return
+    if database.change(_FAILS, job):
+        add_event(database, result.job, result.ended, result.key, FAILED, how)
+    if state == DEAD:
+        add_event(database, result.job, result.ended, result.key, DEAD, how)
+
+
+def _how(result: Result) -> str:
+    """exit 3, run=12"""
+    code = result.exit_code
+    what = result.outcome if code is None or result.outcome != FAILED_RUN else f"exit {code}"
+    return f"{what}, run={result.run_id}"
