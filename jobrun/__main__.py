@@ -51,17 +51,17 @@ def _run(
     lines: Lines,
 ) -> int:
     this = _read(verb, argv, environ, lines)
-    ledger = places.ledger_path(this.ledger, environ)
+    where = places.find(this.ledger, environ)
     if this.has_grid:
         refuse_stdin(this)
-    if this.mode == options.WINDOWS:
+    if this.mode == options.WINDOWS and where.is_file:
         from jobrun import idle
 
-        if idle.way_out(this, ledger, clock, lines):
+        if idle.way_out(this, where.address, clock, lines):
             return 0
     from jobrun.call import Call, this_caller
 
-    call = Call(environ, clock, lines, ledger, this_caller())
+    call = Call(environ, clock, lines, where, this_caller())
     if this.dry_run:
         from jobrun.cli.plan import dry_run
 

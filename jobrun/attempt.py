@@ -58,14 +58,15 @@ class Attempt:
             **{name: os.fsdecode(value.encode()) for name, value in self.unit.inputs},
         }
         self.report = Report(job, call, self.unit, self.claimed, values, self.environment)
-        base = places.run_output(call.ledger, job.name, self.claimed.run_id, self.claimed.started)
+        run_id, started = self.claimed.run_id, self.claimed.started
+        base = places.run_output(call.where.beside, job.name, run_id, started)
         self.output = Output(job.output == "live", base, self._make_folder)
 
     def _values_file(self) -> ValuesFile | None:
         """Where the command of a window leaves values for other jobs."""
         if self.unit.start is None:
             return None
-        path = places.values_file(self.situation.call.ledger, self.claimed.run_id)
+        path = places.values_file(self.situation.call.where.beside, self.claimed.run_id)
         return ValuesFile(path, self._make_folder)
 
     def _make_folder(self, path: str) -> None:
@@ -161,4 +162,4 @@ class Attempt:
             row = ledger.run(run_id)
             return row is not None and row.outcome not in (None, rows.SUCCEEDED)
 
-        retain(places.job_output(call.ledger, self.situation.job.name), call.now(), failed)
+        retain(places.job_output(call.where.beside, self.situation.job.name), call.now(), failed)

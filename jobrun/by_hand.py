@@ -11,7 +11,7 @@ from jobrun.errors import UsageError
 from jobrun.job import Job
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
-from jobrun.ledger_sqlite import open_ledger
+from jobrun.ledgers import is_there, open_ledger
 from jobrun.rows import JobRow
 
 # What a person at a prompt does not want from the crontab's line: silence, and its way to wait.
@@ -31,8 +31,8 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     """The job of `rerun JOB WHEN`, `retry JOB`, `backfill JOB ...`; and what it took over."""
     line = options.read_line(argv)
     check_words(verb, line)
-    path = places.ledger_path(line.options.get("--ledger"), environ)
-    last, has_windows = last_call(path, line.words[0])
+    where = places.find(line.options.get("--ledger"), environ)
+    last, has_windows = last_call(where, line.words[0])
     if verb == "retry" and not has_windows:
         return _retry_of_units(line, environ), None
     this = _job(verb, line, last, environ)
@@ -77,17 +77,17 @@ def check_words(verb: str, line: options.Line) -> None:
         raise UsageError(f"backfill needs {' and '.join(missing)}", options.USAGE[verb])
 
 
-def last_call(path: str, name: str) -> tuple[LastCall, bool]:
+def last_call(where: places.Where, name: str) -> tuple[LastCall, bool]:
     """What is on record of the job's last call, and whether it has windows.
 
     Raises UsageError for a job that is not there.
     """
     jobs.check_name(name)
-    if not os.path.exists(path):
+    if not is_there(where):
         raise UsageError(
-            f"no ledger at {path} yet", "--ledger PATH, or the user whose jobs they are"
+            f"no ledger at {where.name} yet", "--ledger PATH, or the user whose jobs they are"
         )
-    ledger = open_ledger(path, create=False)
+    ledger = open_ledger(where)
     try:
         row = known_job(ledger, name)
         return lastcall.of(row), row.schedule is not None

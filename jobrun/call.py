@@ -16,6 +16,7 @@ from jobrun.value import NamedTuple
 if TYPE_CHECKING:
     from jobrun.ledger import Ledger
     from jobrun.lock import Lock
+    from jobrun.places import Where
     from jobrun.process import Signals
 
 
@@ -25,8 +26,13 @@ class Call(NamedTuple):
     environ: Mapping[str, str]
     clock: Callable[[], float]
     lines: Lines
-    ledger: str  # its real path
+    where: Where
     caller: Caller
+
+    @property
+    def ledger(self) -> str:
+        """What a person calls it."""
+        return self.where.name
 
     def now(self) -> int:
         return int(self.clock())

@@ -17,12 +17,14 @@ from jobrun.errors import JobrunError
 from jobrun.instants import MINUTE, iso
 from jobrun.ledger import Ledger
 from jobrun.lock_file import FileLock
+from jobrun.places import Where
 from jobrun.screen import plural
 
 OK, WARN, FAIL = "ok", "WARN", "FAIL"
 PACKAGES = ("typer", "rich", "croniter", "portalocker")
 # Where cron looks where the crontab has no PATH line.
 CRON_PATH = "/usr/bin:/bin"
+RECOVER = "keep a copy; sqlite3 FILE .recover saves what can be read of a damaged file"
 
 
 class Check(NamedTuple):
@@ -35,7 +37,7 @@ class Check(NamedTuple):
 class Patient(NamedTuple):
     """What is looked at. `ledger` is None where there is none yet, or it can't be opened."""
 
-    path: str
+    where: Where
     ledger: Ledger | None
     trouble: JobrunError | None  # why it could not be opened
     environ: Mapping[str, str]
@@ -51,7 +53,7 @@ def examine(patient: Patient) -> Iterator[Check]:
 
 
 def _folder(patient: Patient) -> Iterator[Check]:
-    folder = os.path.dirname(patient.path)
+    folder = os.path.dirname(patient.where.beside)
     if not os.path.isdir(folder):
         yield Check(OK, "folder", f"{folder} is not there yet; the first run makes it, 0700")
         return
@@ -66,7 +68,7 @@ def _folder(patient: Patient) -> Iterator[Check]:
 
 
 def _filesystem(patient: Patient) -> Iterator[Check]:
-    kind = places.filesystem(patient.path)
+    kind = places.filesystem(patient.where.beside)
     if kind in places.NETWORK:
         hint = "a ledger on a local disk: locks of a network filesystem are not to be trusted"
         yield Check(WARN, "filesystem", f"{kind}, a network filesystem", hint)
@@ -80,13 +82,14 @@ def _filesystem(patient: Patient) -> Iterator[Check]:
 _TRY_LOCK = """
 import sys
 from jobrun.lock_file import FileLock
+from jobrun.places import Where
 print(FileLock(*sys.argv[1:]).acquire())
 """
 
 
 def _lock(patient: Patient) -> Iterator[Check]:
     """A lock beside the ledger, asked for by another process while held, and once it is free."""
-    folder = os.path.dirname(patient.path)
+    folder = os.path.dirname(patient.where.beside)
     place = folder if os.path.isdir(folder) else None
     try:
         with TemporaryDirectory(prefix=".doctor-", dir=place) as own:
@@ -113,7 +116,8 @@ def _other_gets_it(folder: str) -> str:
 
 def _other_ledgers(patient: Patient) -> Iterator[Check]:
     """A job that seems to have vanished is often in the ledger of another user."""
-    found = [path for path in _likely(patient.environ) if os.path.realpath(path) != patient.path]
+    likely, ours = _likely(patient.environ), patient.where.name
+    found = [path for path in likely if os.path.realpath(path) != ours]
     others = [path for path in dict.fromkeys(found) if os.access(path, os.R_OK)]
     if others:
         hint = f"jobrun status --ledger {others[0]}"
@@ -144,15 +148,14 @@ def _ledger(patient: Patient) -> Iterator[Check]:
     if patient.trouble is not None:
         yield Check(FAIL, "ledger", patient.trouble.message, patient.trouble.hint)
     elif patient.ledger is None:
-        yield Check(OK, "ledger", f"no ledger at {patient.path} yet")
+        yield Check(OK, "ledger", f"no ledger at {patient.where.name} yet")
     else:
         problems = patient.ledger.problems()
         for problem in problems:
-            hint = "keep a copy; sqlite3 FILE .recover saves what can be read of a damaged file"
-            yield Check(FAIL, "ledger", problem, hint)
+            yield Check(FAIL, "ledger", problem, RECOVER if patient.where.is_file else None)
         if not problems:
             jobs = plural(len(patient.ledger.jobs()), "job")
-            yield Check(OK, "ledger", f"{patient.path}: whole, {jobs}")
+            yield Check(OK, "ledger", f"{patient.where.name}: whole, {jobs}")
 
 
 def _clock(patient: Patient) -> Iterator[Check]:

@@ -4,6 +4,7 @@
     +-- UsageError        2   the call is wrong; nothing was read or changed
     +-- UnsafePlace      73   a state folder or lock file can't be made, or is not safe
     +-- LedgerError      74   the ledger is unreadable, full, corrupt, or newer than this program
+    |   +-- NoLedger          there is none, and none is to be made
     |   +-- DamagedLedger     what it holds can't be: to try again is no use
     |       +-- Contradiction     ... together with what is to be written
     +-- Refused          75   not now: nothing ran, a later call may
@@ -50,6 +51,10 @@ class UnsafePlace(JobrunError):
 
 class LedgerError(JobrunError):
     code = EXIT_LEDGER
+
+
+class NoLedger(LedgerError):
+    pass
 
 
 class DamagedLedger(LedgerError):

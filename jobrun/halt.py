@@ -17,7 +17,7 @@ from jobrun import lastcall, places, process
 from jobrun.by_hand import known_job
 from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
 from jobrun.ladder import PATIENCE, Ladder
-from jobrun.ledger_sqlite import open_ledger
+from jobrun.ledgers import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.rows import LOST, JobRow, Opening, RunRow
 from jobrun.value import NamedTuple
@@ -55,7 +55,7 @@ class Halt(NamedTuple):
 
 def stop(call: Call, name: str, kill: bool, dry_run: bool) -> int:
     """The exit code. Raises Refused where it has not ended, or is not ours to end."""
-    ledger = open_ledger(call.ledger, create=False)
+    ledger = open_ledger(call.where)
     signals = process.catch()
     try:
         halt = Halt(call, ledger, signals, known_job(ledger, name), kill)
@@ -190,7 +190,8 @@ def _tell_end(halt: Halt, asked: RunRow) -> None:
 
 def _stop_orphans(halt: Halt, runs: Sequence[RunRow]) -> int:
     """Under the job's lock, which its guardian may still hold while it does the same."""
-    lock = FileLock(places.locks_folder(halt.call.ledger), halt.job.name, halt.call.ledger)
+    where = halt.call.where
+    lock = FileLock(places.locks_folder(where.beside), halt.job.name, where.owner)
     if not lock.acquire(halt.patience, halt.signals):
         if halt.signals.received:
             return EXIT_SIGNAL + halt.signals.received

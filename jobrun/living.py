@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jobrun import places, process
-from jobrun.errors import LedgerError
+from jobrun.errors import LedgerError, Refused
 from jobrun.lock_file import FileLock
 from jobrun.rows import RunRow
 from jobrun.value import NamedTuple
@@ -72,7 +72,7 @@ def _left_of(row: RunRow, call: Call) -> tuple[int, ...] | None:
 
 def _is_held(row: RunRow, call: Call) -> bool:
     """Whether its wrapper or guardian has its slot, in whatever container they are."""
-    lock = FileLock(places.locks_folder(call.ledger), row.job, call.ledger, row.slot)
+    lock = FileLock(places.locks_folder(call.where.beside), row.job, call.where.owner, row.slot)
     try:
         return not lock.acquire()
     finally:
@@ -91,7 +91,13 @@ def keys_of(living: Iterable[Living]) -> frozenset[str]:
 
 
 def _refuse_shared(row: RunRow, call: Call) -> None:
-    """A lock on a network filesystem may be free although its holder, on another host, is not."""
+    """A lock on a network filesystem may be free although its holder, on another host, is not; and
+    the lock of one host says nothing of a ledger that several share."""
+    if not call.where.is_file:
+        raise Refused(
+            f"run {row.id} of host {row.host} has not ended: this host is {call.caller.host}",
+            f"jobrun status on {row.host} says whether it lives",
+        )
     if places.filesystem(call.ledger) in places.NETWORK:
         raise LedgerError(
             f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"

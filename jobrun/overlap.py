@@ -201,10 +201,10 @@ class Beside:
         situation = self._situation
         if situation.slot is not None:
             return
-        folder = places.locks_folder(situation.call.ledger)
+        folder = places.locks_folder(situation.call.where.beside)
         orphans = {each.run.slot for each in living}
         for number in count(1):
-            lock = FileLock(folder, situation.job.name, situation.call.ledger, number)
+            lock = FileLock(folder, situation.job.name, situation.call.where.owner, number)
             if number not in orphans and lock.acquire():
                 note_holder(lock, situation.call)
                 self._situation = situation._replace(lock=lock, slot=number)

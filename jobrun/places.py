@@ -27,8 +27,46 @@ NETWORK = (
     "afs",
     "ceph",
 )
+SERVERS = ("postgresql://", "postgres://")
 EPHEMERAL = ("tmpfs", "ramfs", "overlay", "aufs")
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+class Where:
+    """A ledger, and what of this machine lies beside it.
+
+    `name` is what a person calls it: the real path of a file, or an address without its password.
+    `address` is what is opened. The locks, the kept output and what commands leave lie in the
+    folder `beside` + `.d`, and belong to whoever `owner` (a path) belongs to.
+    """
+
+    __slots__ = ("address", "beside", "is_file", "name", "owner")
+
+    def __init__(self, name: str, address: str, beside: str, owner: str) -> None:
+        self.name = name
+        self.address = address
+        self.beside = beside
+        self.owner = owner
+        self.is_file = name == beside
+
+
+def find(option: str | None, environ: Mapping[str, str]) -> Where:
+    """The ledger that is named, or the default one; errors as of `ledger_path`."""
+    given = option or environ.get("JOBRUN_LEDGER") or ""
+    if not given.startswith(SERVERS):
+        path = ledger_path(option, environ)
+        return Where(path, path, path, path)
+    name = without_password(given)
+    folder = os.path.realpath(state_folder(environ))
+    return Where(name, given, os.path.join(folder, slug(name)), folder)
+
+
+def without_password(address: str) -> str:
+    """As a person may read it: it stands in every screen and many lines."""
+    import re
+
+    address = re.sub(r"^(\w+://[^/@:]*):[^/@]*@", r"\1@", address)
+    return re.sub(r"(?<=[?&])(ssl)?password=[^&]*(&|$)", "", address).rstrip("?&")
 
 
 def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
@@ -39,7 +77,8 @@ def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
     given = option or environ.get("JOBRUN_LEDGER")
     if given and "://" in given:
         raise UsageError(
-            f'--ledger "{given}": a path of a file, no address', "--ledger ./jobrun.db"
+            f'--ledger "{given}": neither a path of a file nor an address of PostgreSQL',
+            "--ledger ./jobrun.db, --ledger postgresql://user@host/database",
         )
     if given and given.startswith(("\\\\", "//")) and sys.platform == "win32":
         raise UnsafePlace(
@@ -120,39 +159,40 @@ def working_folder() -> str | None:
         return None
 
 
-def make_state_folder(option: str | None, environ: Mapping[str, str]) -> None:
-    """Make the folder of the default ledger; one that was named must be there.
+def make_state_folder(where: Where, option: str | None, environ: Mapping[str, str]) -> None:
+    """Make the folder of the default ledger, or for what is beside a server's; one that was named
+    must be there.
 
     A path that was given may lie on a disk that is not mounted: a new ledger in the empty mount
     point would know nothing of what is done.
     """
-    if not option and not environ.get("JOBRUN_LEDGER"):
+    if not where.is_file or not (option or environ.get("JOBRUN_LEDGER")):
         make_folder(os.path.realpath(state_folder(environ)))
 
 
-def locks_folder(ledger: str) -> str:
-    return os.path.join(f"{ledger}.d", "locks")
+def locks_folder(beside: str) -> str:
+    return os.path.join(f"{beside}.d", "locks")
 
 
-def output_folder(ledger: str) -> str:
-    return os.path.join(f"{ledger}.d", "output")
+def output_folder(beside: str) -> str:
+    return os.path.join(f"{beside}.d", "output")
 
 
-def job_output(ledger: str, job: str) -> str:
+def job_output(beside: str, job: str) -> str:
     """The folder of a job's kept output."""
-    return os.path.join(output_folder(ledger), slug(job))
+    return os.path.join(output_folder(beside), slug(job))
 
 
-def run_output(ledger: str, job: str, run_id: int, started: int) -> str:
+def run_output(beside: str, job: str, run_id: int, started: int) -> str:
     """The path of a run's kept output, without the `.out` or `.err`."""
     from jobrun.instants import iso
 
-    return os.path.join(job_output(ledger, job), iso(started)[:7], str(run_id))
+    return os.path.join(job_output(beside, job), iso(started)[:7], str(run_id))
 
 
-def values_file(ledger: str, run_id: int) -> str:
+def values_file(beside: str, run_id: int) -> str:
     """$JOBRUN_VALUES of a run."""
-    return os.path.join(f"{ledger}.d", "values", str(run_id))
+    return os.path.join(f"{beside}.d", "values", str(run_id))
 
 
 def slug(name: str) -> str:

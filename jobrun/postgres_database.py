@@ -25,12 +25,12 @@ from psycopg.pq import Format, TransactionStatus
 from jobrun.database import PATIENCE, as_text
 from jobrun.errors import JobrunError, LedgerError, UsageError
 from jobrun.instants import iso
+from jobrun.places import without_password
 from jobrun.postgres_errors import explained, is_gone
 
 if TYPE_CHECKING:
     from jobrun.database import Parameters
 
-SCHEMES = ("postgresql://", "postgres://")
 _LOCKS = 0x6A6F6272  # ours, of the two numbers that an advisory lock has
 # Milliseconds that a process which was stopped in a transaction holds up the others.
 _PAUSE = 15_000
@@ -214,12 +214,6 @@ class _Instant(Loader):
 
     def load(self, data: Buffer) -> str:
         return iso(int.from_bytes(data, "big", signed=True) // 1_000_000 + _SINCE_1970)
-
-
-def without_password(address: str) -> str:
-    """As a person may read it."""
-    address = re.sub(r"^(\w+://[^/@:]*):[^/@]*@", r"\1@", address)
-    return re.sub(r"(?<=[?&])(ssl)?password=[^&]*(&|$)", "", address).rstrip("?&")
 
 
 @cache

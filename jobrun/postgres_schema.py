@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from jobrun.errors import LedgerError
+from jobrun.errors import LedgerError, NoLedger
 
 if TYPE_CHECKING:
     from jobrun.postgres_database import Database
@@ -36,7 +36,7 @@ def bring_up_to_date(database: Database, create: bool) -> bool:
             "pip install --upgrade jobrun, on every machine",
         )
     if version == 0 and not create:
-        raise LedgerError(
+        raise NoLedger(
             f"ledger {database.address}: there is none",
             "the first `jobrun run` makes it; another place: --ledger or JOBRUN_LEDGER",
         )

@@ -24,8 +24,8 @@ class Stream(NamedTuple):
     size: int | None
 
 
-def streams_of(ledger: str, run: RunRow) -> tuple[Stream, Stream]:
-    base = places.run_output(ledger, run.job, run.id, run.started)
+def streams_of(beside: str, run: RunRow) -> tuple[Stream, Stream]:
+    base = places.run_output(beside, run.job, run.id, run.started)
     out, err = (Stream(name, base + end, _size(base + end)) for name, end in _SUFFIX.items())
     return out, err
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from jobrun import options, places, skips
 from jobrun.call import Situation, note_holder
 from jobrun.errors import EXIT_SIGNAL
-from jobrun.ledger_sqlite import open_ledger
+from jobrun.ledgers import is_there, open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.signals import catch
 
@@ -34,11 +34,12 @@ def run(job: Job, call: Call) -> int:
     """One call, from the lock to the exit code. Raises JobrunError where nothing ran."""
     began = time.monotonic()
     refuse_early(job, call)
-    places.make_state_folder(job.ledger, call.environ)
+    places.make_state_folder(call.where, job.ledger, call.environ)
     signals = catch()
     try:
-        kind = places.filesystem(call.ledger)
-        ledger = open_ledger(call.ledger, call.caller, network=kind in places.NETWORK)
+        kind = places.filesystem(call.ledger) if call.where.is_file else ""
+        network = kind in places.NETWORK
+        ledger = open_ledger(call.where, call.caller, create=True, network=network)
         try:
             job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)
@@ -57,7 +58,7 @@ def refuse_early(job: Job, call: Call) -> None:
         from jobrun import key_file
 
         key_file.check(job.key_file)
-    if job.has_grid and not os.path.exists(call.ledger):
+    if job.has_grid and not is_there(call.where):
         from jobrun import turn
 
         turn.plan_first(job, call.now())
@@ -89,7 +90,7 @@ def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
 
 
 def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
-    lock = FileLock(places.locks_folder(call.ledger), job.name, call.ledger)
+    lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
     if not lock.acquire(job.wait, signals):
         if signals.received:
             return EXIT_SIGNAL + signals.received
@@ -98,7 +99,7 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
         note_holder(lock, call)
         from jobrun import turn
 
-        owner = places.other_owner(os.stat(call.ledger))
+        owner = places.other_owner(os.stat(call.where.owner))
         return turn.take(Situation(job, call, ledger, lock, signals, began, owner))
     finally:
         lock.release()
@@ -107,8 +108,8 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
 def _beside_others(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
     from jobrun import overlap
 
-    lock = FileLock(places.locks_folder(call.ledger), job.name, call.ledger)
-    owner = places.other_owner(os.stat(call.ledger))
+    lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
+    owner = places.other_owner(os.stat(call.where.owner))
     return overlap.take(Situation(job, call, ledger, lock, signals, began, owner))
 
 

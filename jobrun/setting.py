@@ -16,7 +16,7 @@ from jobrun.call import Call
 from jobrun.errors import Refused
 from jobrun.job import Job
 from jobrun.ledger import Ledger
-from jobrun.ledger_sqlite import open_ledger
+from jobrun.ledgers import open_ledger
 from jobrun.options import Option
 from jobrun.overrides import Override
 from jobrun.rows import JobRow, Setting
@@ -97,7 +97,7 @@ def _write(
     reason: str | None,
 ) -> int:
     """Read, change, compare and set: what somebody else has set meanwhile is kept."""
-    with closing(open_ledger(call.ledger, create=False)) as ledger:
+    with closing(open_ledger(call.where)) as ledger:
         for _ in range(TRIES):
             row = known_job(ledger, name)
             known = overrides.read(row.overrides)

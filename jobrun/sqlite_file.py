@@ -11,7 +11,7 @@ import time
 
 from jobrun import places
 from jobrun.database import PATIENCE
-from jobrun.errors import ConfigError, LedgerError, Refused, UnsafePlace
+from jobrun.errors import ConfigError, LedgerError, NoLedger, Refused, UnsafePlace
 from jobrun.sqlite_database import Database, is_shared, ledger_version
 
 VERSION = 2  # how many files schema/sqlite/ holds
@@ -44,8 +44,8 @@ def connect(path: str, create: bool = True, network: bool | None = None) -> tupl
     return database, created
 
 
-def _no_ledger(path: str) -> LedgerError:
-    return LedgerError(
+def _no_ledger(path: str) -> NoLedger:
+    return NoLedger(
         f"ledger {path}: there is none",
         "the first `jobrun run` makes it; another place: --ledger PATH or JOBRUN_LEDGER",
     )

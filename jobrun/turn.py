@@ -261,7 +261,7 @@ def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: list[RunRow]) -
         ledger.skip(job.name, left_out.reason, left_out.key, job.condition, plan.opening.now)
     for run in lost:
         report.lost(call, run)
-        values_file.remove(places.values_file(call.ledger, run.id))
+        values_file.remove(places.values_file(call.where.beside, run.id))
     _tell_notes(job, call, plan)
 
 

@@ -160,6 +160,16 @@ def ledger(again: Again) -> Ledger:
 
 
 @pytest.fixture
+def on_postgres(jobrun: Jobrun, postgres: str) -> Iterator[Jobrun]:
+    """jobrun on a ledger of its own on a server; its locks and outputs lie in `folder`."""
+    from tests.ledger_calls import schema_of
+
+    with schema_of(postgres) as address:
+        jobrun.environment |= {"JOBRUN_LEDGER": address, "JOBRUN_HOME": str(jobrun.folder)}
+        yield jobrun
+
+
+@pytest.fixture
 def wait_for() -> Callable[[Callable[[], bool], str], None]:
     """Wait until a condition holds, at most 20 seconds; what for is said if it does not."""
     return until

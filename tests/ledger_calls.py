@@ -57,18 +57,28 @@ def in_a_file(folder: Path) -> Iterator[Again]:
 
 @contextmanager
 def in_a_schema(server: str) -> Iterator[Again]:
-    """One ledger of PostgreSQL's, where no other test looks."""
-    import psycopg
-
+    """One ledger of PostgreSQL's."""
     from jobrun import ledger_postgres
 
+    with (
+        schema_of(server) as address,
+        _opened(lambda: ledger_postgres.open_ledger(address, CALLER)) as again,
+    ):
+        yield again
+
+
+@contextmanager
+def schema_of(server: str) -> Iterator[str]:
+    """The address of a new schema, where no other test looks."""
+    import psycopg
+
     schema = f"t{uuid4().hex}"
-    address = f"{server}?options=-csearch_path%3D{schema}"
     with closing(psycopg.connect(server, autocommit=True)) as connection:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
-        with _opened(lambda: ledger_postgres.open_ledger(address, CALLER)) as again:
-            yield again
-        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+        try:
+            yield f"{server}?options=-csearch_path%3D{schema}"
+        finally:
+            connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
 @contextmanager

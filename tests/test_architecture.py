@@ -38,7 +38,7 @@ GROUPS = (
         "ledger gaps database ledger_skip ledger_values ledger_reads ledger_windows ledger_end"
         " ledger_pause ledger_care ledger_sql sqlite_errors sqlite_database sqlite_schema"
         " sqlite_file ledger_sqlite postgres_errors postgres_database postgres_schema"
-        " ledger_postgres mark",
+        " ledger_postgres ledgers mark",
         "words places",
     ),
     ("lock", "lock lock_file", "words places"),

@@ -14,7 +14,8 @@ import pytest
 from jobrun import postgres_schema, rows
 from jobrun.errors import LedgerError, Refused, UsageError
 from jobrun.ledger_postgres import PostgresLedger, open_ledger
-from jobrun.postgres_database import Database, without_password
+from jobrun.places import without_password
+from jobrun.postgres_database import Database
 from jobrun.rows import Opened, Opening
 from tests.ledger_calls import (
     CALLER,

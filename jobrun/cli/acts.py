@@ -24,7 +24,7 @@ from jobrun.call import Call, note_holder
 from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso
 from jobrun.ledger import Ledger
-from jobrun.ledger_sqlite import open_ledger
+from jobrun.ledgers import open_ledger
 from jobrun.lock_file import FileLock
 from jobrun.plans import Note
 from jobrun.rows import BY_HAND, DEAD, FAILED, HELD, RESOLVED, JobRow, Opening, WindowRow
@@ -128,7 +128,7 @@ def watermark(
 ) -> int:
     """Print the watermark, or set it: up or down, to a boundary that is not after now."""
     if to is None:
-        ledger = open_ledger(call.ledger, create=False)
+        ledger = open_ledger(call.where)
         try:
             row = known_job(ledger, name)
         finally:
@@ -173,11 +173,11 @@ def forget(call: Call, name: str, dry_run: bool = False) -> int:
 def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
     """The ledger and the job's row, while its lock is held. Raises Refused where it is busy."""
     jobs.check_name(name)
-    ledger = open_ledger(call.ledger, create=False)
+    ledger = open_ledger(call.where)
     signals = process.catch()
     try:
         known_job(ledger, name)
-        lock = FileLock(places.locks_folder(call.ledger), name, call.ledger)
+        lock = FileLock(places.locks_folder(call.where.beside), name, call.where.owner)
         if not lock.acquire(0, signals):
             raise _busy(ledger, name)
         try:

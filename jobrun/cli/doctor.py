@@ -21,6 +21,6 @@ def doctor(ctx: typer.Context, ledger: LedgerOption = None, as_json: JsonOption 
 def _examine(look: Look) -> list[Check]:
     try:
         with look.ledger() as rows:
-            return list(examine(Patient(look.path, rows, None, look.environ, look.now)))
+            return list(examine(Patient(look.where, rows, None, look.environ, look.now)))
     except JobrunError as error:
-        return list(examine(Patient(look.path, None, error, look.environ, look.now)))
+        return list(examine(Patient(look.where, None, error, look.environ, look.now)))

@@ -73,7 +73,7 @@ def _last_words(look: Look, runs: list[RunRow]) -> str | None:
     last = next((run for run in runs if run.outcome is not None), None)
     if last is None or last.outcome not in FAILURES:
         return None
-    for stream in reversed(printed.streams_of(look.path, last)):
+    for stream in reversed(printed.streams_of(look.where.beside, last)):
         lines = printed.read(stream).decode("utf-8", "backslashreplace").split("\n")
         said = [line for line in map(printed.harmless, lines) if line.strip()]
         if said:

@@ -16,7 +16,7 @@ from jobrun.screens.guide import GUIDE, TOPICS
 def guide(environ: Mapping[str, str]) -> int:
     """A bare `jobrun` in a crontab is no success: the guide goes to stderr, exit 2."""
     try:
-        place = places.ledger_path(None, environ)
+        place = places.find(None, environ).name
     except JobrunError as error:
         place = error.message
     tables.write(f"{GUIDE}ledger {place}\n", sys.stderr)

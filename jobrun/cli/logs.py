@@ -41,7 +41,7 @@ def logs(
         run = _run(look, rows, what)
         assert rows is not None  # or the run would not have been found
         wanted = {STDOUT: stdout, STDERR: stderr}
-        both = printed.streams_of(look.path, run)
+        both = printed.streams_of(look.where.beside, run)
         streams = [stream for stream in both if wanted[stream.name] or stdout == stderr]
         if as_json:
             read = [(k, printed.read(k)) for k in streams]
@@ -50,7 +50,7 @@ def logs(
         tables.write(title(look.path, run, look.now), sys.stderr)
         pieces = _follow(look, rows, run, streams) if follow else _read(streams, tail)
         _print(pieces, named=len(streams) > 1, raw=raw)
-        if all(stream.size is None for stream in printed.streams_of(look.path, run)):
+        if all(stream.size is None for stream in printed.streams_of(look.where.beside, run)):
             tables.write(not_kept(run), sys.stderr)
     return 0
 

@@ -9,27 +9,29 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from jobrun import ledger_sqlite, places, process, schedule, tables, windows
+from jobrun import places, process, schedule, tables, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call, host_name, this_caller
-from jobrun.errors import JobrunError, UsageError
+from jobrun.errors import JobrunError, NoLedger, UsageError
 from jobrun.ledger import Ledger
+from jobrun.ledgers import is_there, open_ledger
 from jobrun.lines import Lines
 from jobrun.rows import LOST, JobRow, RunRow
 from jobrun.screen import Screen, line
 
 LedgerOption = Annotated[
-    str | None, typer.Option("--ledger", metavar="PATH", help="The SQLite file.")
+    str | None,
+    typer.Option("--ledger", metavar="PATH", help="The SQLite file, or postgresql://..."),
 ]
 
 
 def job_names(incomplete: str) -> list[str]:
     """For the shell's completion: the jobs of the default ledger, none where it can't be read."""
     try:
-        path = places.ledger_path(None, os.environ)
-        if not os.path.exists(path):
+        where = places.find(None, os.environ)
+        if not is_there(where):
             return []
-        with closing(ledger_sqlite.open_ledger(path, create=False)) as ledger:
+        with closing(open_ledger(where)) as ledger:
             return [job.name for job in ledger.jobs() if job.name.startswith(incomplete)]
     except JobrunError:
         return []
@@ -70,9 +72,9 @@ class Outside(NamedTuple):
 def a_call(ctx: typer.Context, ledger: str | None) -> Call:
     """For a command that changes something."""
     outside: Outside = ctx.obj
-    path = places.ledger_path(ledger, outside.environ)
+    where = places.find(ledger, outside.environ)
     lines = Lines(log_format=outside.environ.get("JOBRUN_LOG_FORMAT") or "text")
-    return Call(outside.environ, outside.clock, lines, path, this_caller())
+    return Call(outside.environ, outside.clock, lines, where, this_caller())
 
 
 class Look:
@@ -82,21 +84,25 @@ class Look:
         outside: Outside = ctx.obj
         self.now = int(outside.clock())
         self.environ = outside.environ
-        self.path = places.ledger_path(ledger, outside.environ)
+        self.where = places.find(ledger, outside.environ)
+        self.path = self.where.name
         self.as_json = as_json
         self.is_named = bool(ledger or self.environ.get("JOBRUN_LEDGER"))
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger | None]:
         """The ledger, None where there is none yet: looking never makes one."""
-        if not os.path.exists(self.path):
-            yield None
-            return
-        ledger = ledger_sqlite.open_ledger(self.path, create=False)
+        try:
+            ledger = open_ledger(self.where) if is_there(self.where) else None
+        except NoLedger:
+            if self.where.is_file:  # there is a file, of somebody else's
+                raise
+            ledger = None
         try:
             yield ledger
         finally:
-            ledger.close()
+            if ledger is not None:
+                ledger.close()
 
     def show(self, screen: Screen) -> None:
         tables.show(screen, self.path, as_json=self.as_json)
@@ -106,7 +112,8 @@ class Look:
         self.show(Screen((line(f"no ledger at {self.path} yet"),), {"exists": False, **empty}))
         folder = os.path.dirname(self.path)
         makes_it = "jobrun run makes it; another one: --ledger PATH or JOBRUN_LEDGER"
-        missing = self.is_named and not os.path.isdir(folder)  # `run` makes only its own folder
+        # `run` makes only its own folder.
+        missing = self.where.is_file and self.is_named and not os.path.isdir(folder)
         Lines().say("hint", f"mkdir -m 700 -p {folder}" if missing else makes_it)
 
     def job(self, ledger: Ledger | None, name: str) -> JobRow:
@@ -139,6 +146,6 @@ class Look:
         a network filesystem it may well be alive, else the host only has a new name.
         """
         if run.host != host_name():
-            return places.filesystem(self.path) in places.NETWORK
+            return not self.where.is_file or places.filesystem(self.path) in places.NETWORK
         marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": self.path}
         return process.wrapper_alive(run) or bool(process.command_alive(run, marker))

@@ -17,7 +17,7 @@ from jobrun.cli.plan import as_last_called
 from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import iso_z, parse_duration
 from jobrun.ledger import Ledger
-from jobrun.ledger_sqlite import open_ledger
+from jobrun.ledgers import open_ledger
 from jobrun.rows import JobRow, Pause, RunRow
 
 
@@ -81,7 +81,7 @@ def _each(call: Call, which: Which, act: Callable[[Ledger, JobRow], None]) -> in
     if which.every == (which.name is not None):
         raise UsageError("JOB or --all: which jobs are meant", "jobrun status lists them")
     code = 0
-    with closing(open_ledger(call.ledger, create=False)) as ledger:
+    with closing(open_ledger(call.where)) as ledger:
         if which.name is not None:
             act(ledger, known_job(ledger, which.name))
             return 0

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
-from jobrun import command, lastcall, options, tables, turn
+from jobrun import command, lastcall, options, places, tables, turn
 from jobrun import job as jobs
 from jobrun.call import Call, this_caller
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
-from jobrun.errors import UsageError
+from jobrun.errors import NoLedger, UsageError
 from jobrun.job import Job
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
-from jobrun.ledger_sqlite import open_ledger
+from jobrun.ledgers import is_there, open_ledger
 from jobrun.lines import Lines
 from jobrun.living import judge_open_runs, keys_of
 from jobrun.plans import Unit
@@ -50,7 +50,7 @@ def plan(
         when = "" if last.at is None else f" {moment(last.at, look.now, seconds=True)}"
         source = f"as last called{when} by {last.caller or 'unknown'}"
         source += ", with what is set since (show --origin)" if row.overrides else ""
-        call = Call(look.environ, lambda: now, Lines(), look.path, this_caller())
+        call = Call(look.environ, lambda: now, Lines(), look.where, this_caller())
         alive = [run for run in rows.open_runs(job) if look.is_alive(run)]
         look.show(_screen(this, call, rows, source, alive[0] if alive else None))
     return 0
@@ -72,14 +72,22 @@ def as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping
 
 def dry_run(job: Job, call: Call) -> int:
     """`run --dry-run`: the plan of this very call. A ledger that is not there is not made."""
-    with TemporaryDirectory(prefix="jobrun-") as folder:
-        is_there = os.path.exists(call.ledger)
-        path = call.ledger if is_there else os.path.join(folder, "empty.db")
-        with closing(open_ledger(path, create=not is_there)) as ledger:
-            job = as_set(job, call, ledger.overrides(job.name))
-            screen = _screen(job, call, ledger, "as this call says", None)
-            tables.show(screen, call.ledger, as_json=job.log_format == "json")
+    with (
+        TemporaryDirectory(prefix="jobrun-") as folder,
+        closing(_as_it_is(call, folder)) as ledger,
+    ):
+        job = as_set(job, call, ledger.overrides(job.name))
+        screen = _screen(job, call, ledger, "as this call says", None)
+        tables.show(screen, call.ledger, as_json=job.log_format == "json")
     return 0
+
+
+def _as_it_is(call: Call, folder: str) -> Ledger:
+    """The ledger; where there is none one without a row, in `folder`."""
+    if is_there(call.where):
+        with suppress(NoLedger):
+            return open_ledger(call.where)
+    return open_ledger(places.find(os.path.join(folder, "empty.db"), {}), create=True)
 
 
 def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:

@@ -49,7 +49,7 @@ def _origin(look: Look, ledger: Ledger, target: Target) -> Screen:
 def _screen(look: Look, ledger: Ledger, target: Target) -> Screen:
     job, window, run = target
     if run is not None:
-        files = printed.streams_of(look.path, run)
+        files = printed.streams_of(look.where.beside, run)
         return run_screen(look.path, look.as_it_is(run), files, look.now)
     if window is not None:
         found = ledger.runs(job=job.name, key=window.key, limit=RUNS)

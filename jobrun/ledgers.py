@@ -1,0 +1,35 @@
+"""Which kind of ledger is opened: the one place that chooses. What is not chosen is not loaded."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from jobrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jobrun.ledger import Ledger
+    from jobrun.places import Where
+    from jobrun.rows import Caller
+
+
+def open_ledger(
+    where: Where, caller: Caller | None = None, create: bool = False, network: bool | None = None
+) -> Ledger:
+    """See ledger_sqlite.open_ledger and ledger_postgres.open_ledger, with their errors."""
+    if where.is_file:
+        from jobrun import ledger_sqlite
+
+        return ledger_sqlite.open_ledger(where.address, caller, create, network)
+    try:
+        from jobrun import ledger_postgres
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"ledger {where.name}: {error.name} is not installed", "pip install 'jobrun[postgres]'"
+        ) from error
+    return ledger_postgres.open_ledger(where.address, caller, create)
+
+
+def is_there(where: Where) -> bool:
+    """Whether there is anything to open; a server is taken to be there until it is asked."""
+    return not where.is_file or os.path.exists(where.address)

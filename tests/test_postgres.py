@@ -1,0 +1,130 @@
+"""jobrun on a ledger in PostgreSQL, from outside: the same calls, the same answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import PYTHON, Jobrun
+
+HOURLY = ("run", "sales", "--every", "1h")
+NOW, LATER = "2026-09-04T12:05Z", "2026-09-04T13:05Z"
+
+
+def query(jobrun: Jobrun, sql: str) -> list[tuple[Any, ...]]:
+    with closing(psycopg.connect(jobrun.environment["JOBRUN_LEDGER"], autocommit=True)) as server:
+        cursor = server.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def test_each_window_once(on_postgres: Jobrun) -> None:
+    """It remembers there what it remembers in a file; what is beside it stays on this machine."""
+    first = on_postgres(*HOURLY, "--", "echo", "{start_hour}", now=NOW)
+    assert (first.status, first.stdout) == (0, "11\n")
+    assert 'what=new-ledger ledger="postgresql://' in first.stderr
+    again = on_postgres(*HOURLY, "-v", "--", "false", now=NOW)
+    assert (again.status, "no-closed-window" in again.stderr) == (0, True)
+    later = on_postgres(*HOURLY, "--", "echo", "{start_hour}", now=LATER)
+    assert (later.stdout, len(later.lines)) == ("12\n", 1)
+    states = query(on_postgres, "SELECT state, attempts FROM jobrun_window ORDER BY start")
+    assert states == [("processed", 1)] * 2
+    assert len(list(on_postgres.folder.glob("postgresql*.d/output/*/*/*.out"))) == 2
+
+
+def test_what_failed_is_tried_again(on_postgres: Jobrun) -> None:
+    """The exit code is the command's, and the next call does the window."""
+    assert on_postgres(*HOURLY, "--", "sh", "-c", "exit 7", now=NOW).status == 7
+    assert on_postgres(*HOURLY, "--", "true", now="2026-09-04T12:30Z").status == 0
+    row = query(on_postgres, "SELECT state, attempts, failures FROM jobrun_window")
+    assert row == [("processed", 2, 1)]
+
+
+def test_a_call_that_was_killed(on_postgres: Jobrun) -> None:
+    """Its row is judged by the next call: nothing is left of it, so its window runs again."""
+    script = "echo up; exec cat"
+    call = on_postgres.start(*HOURLY, "--", "sh", "-c", script, now=NOW, stdin=subprocess.PIPE)
+    assert call.stdout is not None
+    assert call.stdout.readline() == b"up\n"
+    call.kill()
+    call.communicate(timeout=20)
+    again = on_postgres(*HOURLY, "--wait", "20", "--", "true", now="2026-09-04T12:30Z")
+    assert (again.status, [line.split()[1] for line in again.lines]) == (0, ["LOST", "PROCESSED"])
+
+
+def test_every_screen_and_verb_knows_it(on_postgres: Jobrun) -> None:
+    """What looks, and what a person does."""
+    on_postgres(*HOURLY, "--", "true", now=NOW)
+    on_postgres("run", "other", "--every", "1h", "--", "false", now=NOW)
+    for argv in (
+        ("status",), ("history",), ("windows", "sales"), ("logs", "1"), ("show", "sales"),
+        ("show", "1"), ("plan", "sales"), ("failures",), ("skips",), ("events",), ("graph",),
+        ("explain", "sales", "2026-09-04T11:00Z"), ("pause", "sales", "--reason", "x"),
+        ("resume", "sales"), ("watermark", "sales"), ("rerun", "sales", "2026-09-04T11:00Z"),
+        ("backfill", "sales", "--from", "2026-09-04T08:00Z", "--to", "2026-09-04T10:00Z"),
+        ("set", "sales", "--timeout", "5m"), ("show", "sales", "--origin"), ("stop", "sales"),
+        ("skip", "other", "2026-09-04T11:00Z", "--reason", "x"), ("forget", "other", "--yes"),
+    ):  # fmt: skip
+        result = on_postgres(*argv, now=NOW)
+        assert result.status == 0, (argv, result)
+    assert query(on_postgres, "SELECT count(*) FROM jobrun_run") == [(4,)]
+
+
+def test_where_there_is_none_a_look_makes_none(on_postgres: Jobrun) -> None:
+    """`status` and `--dry-run` say what they can, and leave the database as it is."""
+    status = on_postgres("status", now=NOW)
+    assert (status.status, "no ledger at postgresql://" in status.stdout) == (0, True)
+    dry = on_postgres(*HOURLY, "--dry-run", "--", "true", now=NOW)
+    assert (dry.status, "first" in dry.stdout) == (0, True)
+    assert query(on_postgres, "SELECT to_regclass('jobrun_meta')") == [(None,)]
+
+
+def test_no_password_is_told(on_postgres: Jobrun) -> None:
+    """Neither in lines and screens, nor to the command, nor in the names of files."""
+    address = on_postgres.environment["JOBRUN_LEDGER"].replace("postgres@", "postgres:hush@")
+    on_postgres.environment["JOBRUN_LEDGER"] = address
+    run = on_postgres(*HOURLY, "-v", "--", "sh", "-c", "echo $JOBRUN_LEDGER", now=NOW)
+    told = [run, *(on_postgres(verb, now=NOW) for verb in ("status", "history", "doctor"))]
+    assert "postgresql://postgres@127.0.0.1" in run.stdout
+    assert "hush" not in str(told)
+    assert "hush" not in str([*os.walk(on_postgres.folder)])
+
+
+def test_an_open_run_of_another_host_is_not_taken_for_lost(on_postgres: Jobrun) -> None:
+    """Nobody here can tell: nothing runs, and the line names the host that can."""
+    on_postgres(*HOURLY, "--", "true", now=NOW)
+    query(
+        on_postgres,
+        "UPDATE jobrun_run SET host = 'db9', ended = NULL, outcome = NULL, took = NULL,"
+        " exit_code = NULL, output_bytes = NULL",
+    )
+    refused = on_postgres(*HOURLY, "--", "echo", "ran", now=LATER)
+    assert (refused.status, refused.stdout) == (75, "")
+    assert "host db9" in refused.stderr
+
+
+def test_without_psycopg(on_postgres: Jobrun) -> None:
+    """78: what to install."""
+    script = (
+        "import sys; sys.modules['psycopg'] = None\nfrom jobrun.__main__ import script; script()"
+    )
+    done = subprocess.run(
+        [PYTHON, "-c", script, *HOURLY, "--", "true"],
+        env=on_postgres.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 78
+    assert "pip install 'jobrun[postgres]'" in done.stderr
+
+
+@pytest.mark.parametrize("address", ["mysql://db1/x", "http://x"])
+def test_other_addresses_are_refused(jobrun: Jobrun, address: str) -> None:
+    """2, with what there is."""
+    refused = jobrun("run", "a", "--ledger", address, "--", "true")
+    assert (refused.status, "postgresql://" in refused.stderr) == (2, True)
