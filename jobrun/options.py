@@ -209,7 +209,7 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
             _O("--log-format", "text|json", ("text", "json"), "text", ANY,
                "the same fields as JSON, one object a line"),
             _O("--ledger", "PATH", TEXT, "", ANY,
-               "the SQLite file"),
+               "the SQLite file, or postgresql://user@host/database"),
         ),
     ),
 )
