@@ -19,6 +19,7 @@ from jobrun.rows import (
     FAILED,
     FAILED_RUN,
     FAILURES,
+    LOST,
     MARKED,
     PROCESSED,
     RECOVERED,
@@ -34,20 +35,12 @@ if TYPE_CHECKING:
 
 _BEFORE = """
 SELECT j.token, j.schedule, j.watermark, j.told, j.told_at, j.failing, j.trouble_since,
-       r.kind, w.state, w.reason, w.token, w.attempts,
+       r.kind, r.outcome, w.state, w.reason, w.token, w.attempts,
        j.paused_at, j.paused_until, j.paused_by, j.paused_reason
   FROM jobrun_job AS j
   LEFT JOIN jobrun_run AS r ON r.id = :run_id
   LEFT JOIN jobrun_window AS w ON w.job = :job AND w.key = :key
  WHERE j.name = :job
-"""
-
-# A run that was given up for lost, and ends after all, is better known now.
-_END_RUN = """
-UPDATE jobrun_run
-   SET outcome = :outcome, ended = :ended, took = :took, exit_code = :exit_code, signal = :signal,
-       output_bytes = :output_bytes, why = :why
- WHERE id = :run_id AND (outcome IS NULL OR outcome = 'lost')
 """
 
 # The command may have marked the window itself (jobrun_done), or it is a rerun: processed stays.
@@ -86,6 +79,7 @@ class Before(NamedTuple):
     failing: int = 0
     trouble_since: str | None = None
     kind: str | None = None
+    outcome: str | None = None
     state: str | None = None
     reason: str | None = None
     window_token: int | None = None
@@ -98,6 +92,11 @@ class Before(NamedTuple):
         if not result.beside:
             return self.token == result.token
         return self.token is not None and (result.key is None or self._is_its_window(result))
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the end of the run is on record: an answer was lost, and it is told once more."""
+        return self.outcome not in (None, LOST)
 
     def is_marked(self, result: Result) -> bool:
         """Whether this run's command has marked the window itself."""
@@ -121,11 +120,6 @@ def read_before(database: Database, result: Result) -> Before:
             pause = Pause(from_iso(paused_at), from_iso(until) if until else None, by, reason)
         return Before._make((*stands, pause))
     return Before()
-
-
-def end_run(database: Database, result: Result, outcome: str) -> None:
-    values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
-    database.change(_END_RUN, values)
 
 
 def end_window(database: Database, result: Result) -> None:

@@ -21,7 +21,6 @@ from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
 from jobrun.ledger_end import (
     Before,
-    end_run,
     end_window,
     keep_values,
     note_end,
@@ -37,6 +36,7 @@ from jobrun.ledger_pause import (
     weigh_end,
 )
 from jobrun.ledger_reads import Reads
+from jobrun.ledger_runs import claimed_before, end_run, start_run
 from jobrun.ledger_skip import record_skip
 from jobrun.ledger_values import damaged
 from jobrun.ledger_windows import (
@@ -92,13 +92,6 @@ UPDATE jobrun_job
  WHERE name = :job AND token = :token
 """
 
-_START_RUN = """
-INSERT INTO jobrun_run (job, key, kind, attempt, token, host, pid, child_pid, birth, "user",
-                        terminal, started, slot)
-VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :user, :terminal,
-        :started, :slot)
-"""
-
 # No text of theirs is empty.
 _OVERRIDE = """
 UPDATE jobrun_job SET overrides = :text
@@ -133,6 +126,8 @@ class SqlLedger(Reads):
             before = read_before(self._database, result)
             if not self._is_holder(result, before):
                 return self._fence(result, before)
+            if before.is_recorded:
+                return self._again(result, before, claim)
             weighed = self._end(result, before)
             watermark = advance(self._database, result.job, _grid(result, before, next_boundary))
             paused = _halts(weighed.pause, claim, result.ended)
@@ -340,17 +335,8 @@ class SqlLedger(Reads):
         attempt, failures = claim.attempt, claim.attempt - 1
         if claim.key is not None:
             attempt, failures = claim_window(self._database, job, token, claim)
-        caller = self._caller
-        assert caller is not None, "open_ledger() without a caller can't claim"
-        run: dict[str, object] = {
-            **claim._asdict(),
-            **caller._asdict(),
-            "started": iso(claim.started),
-            "job": job,
-            "attempt": attempt,
-            "token": token,
-        }
-        run_id = self._database.insert(_START_RUN, run)
+        assert self._caller is not None, "open_ledger() without a caller can't claim"
+        run_id = start_run(self._database, job, token, claim, attempt, self._caller)
         return Claimed(run_id, attempt, claim.started, failures)
 
     # -- finishing --------------------------------------------------------------------------------
@@ -363,6 +349,15 @@ class SqlLedger(Reads):
         watermark = from_iso(before.watermark) if before.watermark else None
         marked = before.is_marked(result)
         return Finished(FENCED, before.state, watermark, False, None, marked)
+
+    def _again(self, result: Result, before: Before, claim: Claim | None) -> Finished:
+        """What has been answered before, to somebody who did not hear it."""
+        watermark = from_iso(before.watermark) if before.watermark else None
+        paused = _halts(before.pause, claim, result.ended)
+        claimed = claimed_before(self._database, result.job, claim) if claim is not None else None
+        marked = before.is_marked(result)
+        assert before.outcome is not None
+        return Finished(before.outcome, before.state, watermark, paused, claimed, marked)
 
     def _end(self, result: Result, before: Before) -> Weighed:
         end_run(self._database, result, result.outcome)

@@ -35,7 +35,8 @@ GROUPS = (
     # Four that are there to be replaced, each by another of its kind: they don't know each other.
     (
         "ledger",
-        "ledger gaps database ledger_skip ledger_values ledger_reads ledger_windows ledger_end"
+        "ledger gaps database ledger_skip ledger_values ledger_reads ledger_windows ledger_runs"
+        " ledger_end"
         " ledger_pause ledger_care ledger_sql sqlite_errors sqlite_database sqlite_schema"
         " sqlite_file ledger_sqlite postgres_errors postgres_database postgres_schema"
         " ledger_postgres ledgers mark",

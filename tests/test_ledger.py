@@ -7,7 +7,7 @@ import pytest
 from jobrun import rows
 from jobrun.instants import HOUR, iso
 from jobrun.ledger import Ledger
-from jobrun.rows import Finished, Gap, Opened, Opening, Skipped
+from jobrun.rows import Breaker, Finished, Gap, Opened, Opening, Skipped
 from tests.ledger_calls import (
     ELEVEN,
     NOW,
@@ -129,6 +129,22 @@ def test_recording_the_same_result_again_changes_nothing(ledger: Ledger) -> None
     ended = result(opened.claimed, claim(TEN).key)
     assert ledger.finish(ended, None, hourly) == ledger.finish(ended, None, hourly)
     assert state(ledger, TEN) == (rows.PROCESSED, 1, 0)
+
+
+@pytest.mark.parametrize("outcome", [rows.SUCCEEDED, rows.FAILED_RUN, rows.INTERRUPTED])
+def test_an_answer_that_was_not_heard_is_given_once_more(again: Again, outcome: str) -> None:
+    """A server may have committed, and its answer be lost: nothing is counted or claimed twice."""
+    ledger = again()
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    ended = result(opened.claimed, claim(TEN).key, outcome=outcome, breaker=Breaker(9, None, None))
+    following = claim(ELEVEN, child_pid=4713, birth="boot 1 3")
+    first = ledger.finish(ended, following, hourly)
+    assert first.claimed is not None
+    before = (ledger.job("j"), ledger.windows("j", 0, NOW), ledger.runs("j"), ledger.events("j"))
+    assert again().finish(ended, following, hourly) == first
+    after = (ledger.job("j"), ledger.windows("j", 0, NOW), ledger.runs("j"), ledger.events("j"))
+    assert before == after
 
 
 # -- the token -----------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+"""Runs as rows of the ledger: begun, ended; each call is part of a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobrun.instants import iso
+from jobrun.rows import Caller, Claim, Claimed, Result
+
+if TYPE_CHECKING:
+    from jobrun.database import Database
+
+_START_RUN = """
+INSERT INTO jobrun_run (job, key, kind, attempt, token, host, pid, child_pid, birth, "user",
+                        terminal, started, slot)
+VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :user, :terminal,
+        :started, :slot)
+"""
+
+# A run that was given up for lost, and ends after all, is better known now.
+_END_RUN = """
+UPDATE jobrun_run
+   SET outcome = :outcome, ended = :ended, took = :took, exit_code = :exit_code, signal = :signal,
+       output_bytes = :output_bytes, why = :why
+ WHERE id = :run_id AND (outcome IS NULL OR outcome = 'lost')
+"""
+
+_CLAIMED = """
+SELECT r.id, r.attempt, coalesce(w.failures, r.attempt - 1)
+  FROM jobrun_run AS r LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key
+ WHERE r.job = ? AND r.outcome IS NULL AND r.child_pid = ? AND r.birth = ?
+"""
+
+
+def start_run(
+    database: Database, job: str, token: int, claim: Claim, attempt: int, caller: Caller
+) -> int:
+    """Its number."""
+    run: dict[str, object] = {
+        **claim._asdict(),
+        **caller._asdict(),
+        "started": iso(claim.started),
+        "job": job,
+        "attempt": attempt,
+        "token": token,
+    }
+    return database.insert(_START_RUN, run)
+
+
+def claimed_before(database: Database, job: str, claim: Claim) -> Claimed | None:
+    """The run that this claim has begun already, told by its process."""
+    for id_, attempt, failures in database.rows(_CLAIMED, (job, claim.child_pid, claim.birth)):
+        return Claimed(id_, attempt, claim.started, failures)
+    return None
+
+
+def end_run(database: Database, result: Result, outcome: str) -> None:
+    values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
+    database.change(_END_RUN, values)
