@@ -13,10 +13,11 @@ import pytest
 
 from jobrun import postgres_schema, rows
 from jobrun.errors import LedgerError, Refused, UsageError
+from jobrun.instants import HOUR
 from jobrun.ledger_postgres import PostgresLedger, open_ledger
 from jobrun.places import without_password
 from jobrun.postgres_database import Database
-from jobrun.rows import Opened, Opening
+from jobrun.rows import Breaker, Gap, Opened, Opening
 from tests.ledger_calls import (
     CALLER,
     ELEVEN,
@@ -350,3 +351,60 @@ def test_text_without_a_place_in_postgresql(ledger: PostgresLedger) -> None:
     """A NUL, which SQLite keeps, enters as \\x00."""
     ledger.skip("j", rows.LOCK_HELD, None, "a\0b", NOW)
     assert ledger.skips()[0].detail == "a\\x00b"
+
+
+# -- speed -----------------------------------------------------------------------------------------
+
+MANY = """
+INSERT INTO jobrun_window SELECT job, job || to_char(at, '":"YYYY-MM-DD"T"HH24:MI:SS"+00:00"'),
+       at AT TIME ZONE 'UTC', (at + interval '1 hour') AT TIME ZONE 'UTC', 'processed', 1, 0, 1,
+       false, NULL, 1, NULL, now()
+  FROM unnest(ARRAY['a', 'j']) AS job,
+       generate_series(timestamp '2025-09-01', '2026-09-01', '1 hour') AS at;
+INSERT INTO jobrun_run (job, key, kind, attempt, token, host, "user", terminal, started, ended,
+                        took, outcome, exit_code)
+SELECT job, key, 'new', 1, 1, 'db1', 'etl', false, start, start, 1, 'succeeded', 0
+  FROM jobrun_window;
+INSERT INTO jobrun_skip (job, reason, detail, at, times, last_at)
+SELECT job, 'lock-held', key, start, 1, start FROM jobrun_window;
+INSERT INTO jobrun_event (at, job, key, kind) SELECT start, job, key, 'lost' FROM jobrun_window;
+INSERT INTO jobrun_gap (job, start, "end", windows, reason, at, void)
+SELECT job, start + interval '2 years', "end" + interval '2 years', 1, 'x', start, false
+  FROM jobrun_window;
+INSERT INTO jobrun_value SELECT job, key, 'rows', '1' FROM jobrun_window;
+ANALYZE
+"""
+
+
+def test_every_query_has_an_index(ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two years of two hourly jobs: no statement of a call walks through all of a table."""
+    begin(ledger)
+    ledger.skip("a", rows.LOCK_HELD, None, None, NOW)
+    sql(ledger, *MANY.split(";"))
+    asked: list[tuple[str, Any]] = []
+    execute = Database._execute
+
+    def seen(self: Database, statement: str, parameters: Any) -> Any:
+        asked.append((statement, parameters))
+        return execute(self, statement, parameters)
+
+    monkeypatch.setattr(Database, "_execute", seen)
+    run(ledger, TEN, rows.FAILED_RUN, breaker=Breaker(9, None, None))
+    run(ledger, TEN)
+    gap = Gap(ELEVEN, ELEVEN + HOUR, 1, "x")
+    begin(ledger, ended=(("j:x", "x"),), lost=(1,), gaps=(gap,))
+    next(ledger.blocks("j", TEN))
+    ledger.processed("j", TEN, 3), ledger.count_blocks("j", TEN, NOW)
+    ledger.unfinished("j"), ledger.open_runs("j"), ledger.runs("j"), ledger.runs(key="j:x")
+    ledger.windows("j", TEN, NOW), ledger.gaps("j", TEN, NOW), ledger.keys("j")
+    ledger.failures("j"), ledger.failures(), ledger.values("j", "j:x"), ledger.runs()
+    ledger.skips("j"), ledger.skips(), ledger.events("j"), ledger.events(), ledger.usual("j")
+    ledger.skip("j", rows.LOCK_HELD, None, None, NOW)
+    monkeypatch.undo()
+    walks = {
+        (line.strip(), statement)
+        for statement, parameters in asked
+        for (line,) in ledger._database.rows(f"EXPLAIN {statement}", parameters)
+        if "Seq Scan on jobrun_" in line and "jobrun_job" not in line and "jobrun_meta" not in line
+    }
+    assert walks == set()
