@@ -36,6 +36,12 @@ if TYPE_CHECKING:
         def change(self, sql: str, parameters: Parameters = ()) -> int:
             """Run a statement that writes; how many rows it changed."""
 
+        def put(self, sql: str, parameters: Parameters = ()) -> None:
+            """Run a statement that writes, where nobody asks how many rows it has changed.
+
+            Part of a transaction. What is wrong with it may be told by the next call.
+            """
+
         def insert(self, sql: str, parameters: Parameters = ()) -> int:
             """Run an INSERT into a table with an id; the id of its row."""
 

@@ -134,7 +134,7 @@ def end_window(database: Database, result: Result) -> None:
         "next_attempt_at": None if succeeded else text(result.next_attempt_at),
         "now": iso(result.ended),
     }
-    database.change(_END_WINDOW, values)
+    database.put(_END_WINDOW, values)
 
 
 def _end_state(result: Result) -> str:

@@ -56,4 +56,4 @@ def claimed_before(database: Database, job: str, claim: Claim) -> Claimed | None
 
 def end_run(database: Database, result: Result, outcome: str) -> None:
     values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
-    database.change(_END_RUN, values)
+    database.put(_END_RUN, values)

@@ -113,7 +113,7 @@ def claim_window(database: Database, job: str, token: int, claim: Claim) -> tupl
         "anew": claim.kind == RETRY,  # by hand: a call never tries a dead one
         "now": iso(claim.started),
     }
-    database.change(_CLAIM, values)
+    database.put(_CLAIM, values)
     counted = "SELECT attempts, failures FROM jobrun_window WHERE job = ? AND key = ?"
     ((attempts, failures),) = database.rows(counted, (job, claim.key))
     return int(attempts), int(failures)
@@ -158,21 +158,21 @@ def skip_window(database: Database, job: str, token: int, skipped: Skipped, now:
     start, end = skipped.start, skipped.end
     _open_gaps(database, job, start, end, skipped.windows)
     values = {**skipped._asdict(), "job": job, "start": iso(start), "end": iso(end)}
-    database.change(_SKIP_WINDOW, {**values, "token": token, "now": iso(now)})
+    database.put(_SKIP_WINDOW, {**values, "token": token, "now": iso(now)})
 
 
 def add_gap(database: Database, job: str, gap: Gap) -> None:
     values: dict[str, Any] = {**gap._asdict(), "job": job}
     values.update(start=iso(gap.start), end=iso(gap.end), at=iso(gap.at))
     del values["void"]
-    database.change(_ADD_GAP, values)
+    database.put(_ADD_GAP, values)
 
 
 def add_event(
     database: Database, job: str, at: int, key: str | None, kind: str, detail: str | None
 ) -> None:
     assert kind in EVENTS, kind
-    database.change(
+    database.put(
         "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES (?, ?, ?, ?, ?)",
         (iso(at), job, key, kind, detail),
     )
@@ -185,7 +185,7 @@ def advance(database: Database, job: str, next_boundary: NextBoundary | None) ->
         return None
     following = next_boundary(reached) if next_boundary else None
     values = {"job": job, "watermark": iso(reached), "next": text(following)}
-    database.change(_MOVE_WATERMARK, values)
+    database.put(_MOVE_WATERMARK, values)
     return reached
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -72,14 +72,25 @@ class Database:
             ) from error
         self._options = {**_DEFAULTS, **given}
         self._connection = self._connect()
+        # In a transaction: statements are sent one after another without waiting for answers.
+        self._pipeline: psycopg.Pipeline | None = None
+        self._entered = ExitStack()
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Every row of a query."""
-        return self._execute(sql, parameters).fetchall()
+        cursor = self._execute(sql, parameters)
+        with self._errors():
+            return cursor.fetchall()
 
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes; how many rows it changed."""
-        return self._execute(sql, parameters).rowcount
+        cursor = self._execute(sql, parameters)
+        self._answer()
+        return cursor.rowcount
+
+    def put(self, sql: str, parameters: Parameters = ()) -> None:
+        """Send a statement that writes; its answer comes with that to the next question."""
+        self._execute(sql, parameters)
 
     def insert(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT; the id of its row."""
@@ -113,12 +124,15 @@ class Database:
             while cursor.nextset():
                 pass
             ((number,),) = cursor.fetchall()
+            if job:
+                self._pipeline = self._entered.enter_context(self._connection.pipeline())
         return str(number)
 
     def commit(self, number: str) -> None:
         """Where the answer is lost the server is asked what became of it: it is never guessed."""
         try:
             self._connection.execute("COMMIT")
+            self._leave_pipeline()
         except psycopg.Error as error:
             if not is_gone(error):
                 raise
@@ -126,11 +140,23 @@ class Database:
                 raise explained(error, self.address, 0) from error
 
     def roll_back(self) -> None:
+        with suppress(psycopg.Error):  # of a statement that nobody waits for any more
+            self._leave_pipeline()
         with suppress(psycopg.Error):  # then the server does
             self._connection.execute("ROLLBACK")
 
     def is_in_transaction(self) -> bool:
         return self._connection.info.transaction_status != TransactionStatus.IDLE
+
+    def _answer(self) -> None:
+        """Wait for what was sent."""
+        with self._errors():
+            if self._pipeline is not None:
+                self._pipeline.sync()
+
+    def _leave_pipeline(self) -> None:
+        self._pipeline = None
+        self._entered.close()
 
     # -- the connection ---------------------------------------------------------------------------
 

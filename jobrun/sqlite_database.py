@@ -55,6 +55,10 @@ class Database:
         """Run a statement that writes; how many rows it changed."""
         return self._execute(sql, parameters)[0].rowcount
 
+    def put(self, sql: str, parameters: Parameters = ()) -> None:
+        """Run a statement that writes, where nobody asks how many rows it has changed."""
+        self._execute(sql, parameters)
+
     def insert(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT; the id of its row."""
         return self._execute(sql, parameters)[0].lastrowid or 0

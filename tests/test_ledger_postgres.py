@@ -347,6 +347,16 @@ def test_a_check_finds_what_no_row_can_tell(
     assert [line for line in ledger.problems() if problem in line]
 
 
+def test_an_opening_keeps_nothing_when_it_is_refused(ledger: PostgresLedger) -> None:
+    """Also where the statement that breaks a rule was sent without waiting: it is a bug, and says
+    so; the next call is as if it had not been."""
+    impossible = Opening("j", 0, NOW, schedule="every 1h", watermark=TEN)
+    with pytest.raises(psycopg.IntegrityError):
+        ledger.open(impossible, claim(TEN), lambda instant: instant)
+    assert ledger.jobs() == []
+    assert run(ledger, TEN).watermark == ELEVEN
+
+
 def test_text_without_a_place_in_postgresql(ledger: PostgresLedger) -> None:
     """A NUL, which SQLite keeps, enters as \\x00."""
     ledger.skip("j", rows.LOCK_HELD, None, "a\0b", NOW)
