@@ -311,6 +311,21 @@ def plan_watermark(
     return instant, opening._replace(gaps=gaps, ended=ended, events=(event,))
 
 
+def settles_at(known: Stored, instant: int, now: int) -> int:
+    """To where a watermark that is set to `instant` goes: up over what is finished there.
+
+    Lowered, it goes over nothing that has not closed: that is void then.
+    """
+    old = known.job.watermark if known.job else None
+    is_lowered, mark = old is not None and instant < old, instant
+    for block in known.blocks(instant):
+        is_void = is_lowered and block.end > now
+        if block.start > mark or block.state in rows.UNFINISHED or is_void:
+            break
+        mark = max(mark, block.end)
+    return mark
+
+
 def plan_resume(job: Job, grid: Grid, known: Stored, now: int, by: str) -> Plan:
     """`resume JOB --catch-up latest`: the pause ends, older windows than the newest are given up.
 

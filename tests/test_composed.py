@@ -139,6 +139,24 @@ def test_a_backfill_says_that_what_it_leaves_is_dead(jobrun: Jobrun) -> None:
     assert dead.endswith(f" key=j:{TEN} state=dead")
 
 
+def test_a_watermark_that_is_set_below_dead_windows_stays_above_them(jobrun: Jobrun) -> None:
+    """watermark --set x dead: R28, only retry or resolve changes them; the dry run knows it."""
+    call = ("run", "j", *HOURLY, "--max-attempts", "1", "--")
+    assert jobrun(*call, "true", now=at("10:05")).status == 0
+    for hour in ("11", "12"):
+        assert jobrun(*call, "false", now=at(f"{hour}:05")).status == 1
+    lower = ("watermark", "j", "--set", at("10:00"), "--reason", "again")
+    (dry,) = jobrun(*lower, "--dry-run", now=at("12:06")).lines
+    (done,) = jobrun(*lower, now=at("12:06")).lines
+    assert " what=would-set-watermark watermark=2026-09-04T12:00:00Z " in dry
+    assert " what=watermark-set watermark=2026-09-04T12:00:00Z " in done
+    assert jobrun.query("select state from jobrun_window order by start") == [
+        ("processed",),
+        ("dead",),
+        ("dead",),
+    ]
+
+
 def test_a_unit_that_is_due_again_has_not_failed_so_often(jobrun: Jobrun) -> None:
     """retry x --key: status says that it is due, not that it failed 0 times."""
     call = ("run", "j", "--key", "a", "--max-attempts", "1", "--")

@@ -145,7 +145,8 @@ def watermark(
         instant, opening = asked.plan_watermark(name, grid, known, call.now(), to, reason)
         opening = unclosed.make_void(opening, void)._replace(token=row.token)
         if dry_run:
-            what = {"job": name, "what": "would-set-watermark", "watermark": instant}
+            settled = asked.settles_at(known, instant, call.now())
+            what = {"job": name, "what": "would-set-watermark", "watermark": settled}
             call.lines.event("NOTE", {**what, "why": reason, "at": call.now()})
             return 0
         opened = held.set_watermark(opening, instant, grid.next)
@@ -153,8 +154,7 @@ def watermark(
             raise moved(name)
         tell(call, unclosed.notes_of(name, void, call.now()))
         # Up again over what is finished already: where it has come to, not what was asked for.
-        settled = opened.watermark
-        what = {"job": name, "what": "watermark-set", "watermark": settled, "why": reason}
+        what = {"job": name, "what": "watermark-set", "watermark": opened.watermark, "why": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
         return 0
 
