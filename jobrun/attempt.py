@@ -13,12 +13,12 @@ from jobrun.output import Output
 from jobrun.report import Report
 from jobrun.rows import Claimed, Fate, Finished, Result
 from jobrun.value import NamedTuple
-from jobrun.values_file import ValuesFile
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.plans import Unit
     from jobrun.process import Child
+    from jobrun.values_file import ValuesFile
 
 
 class Running(NamedTuple):
@@ -65,6 +65,8 @@ class Attempt:
         """Where the command of a window leaves values for other jobs."""
         if self.unit.start is None:
             return None
+        from jobrun.values_file import ValuesFile
+
         path = places.values_file(self.situation.call.ledger, self.claimed.run_id)
         return ValuesFile(path, self._make_folder)
 

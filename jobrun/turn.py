@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from jobrun import (
     consent,
-    episodes,
     key_file,
     lastcall,
     living,
@@ -22,7 +21,6 @@ from jobrun import (
     rows,
     schedule,
     skips,
-    values_file,
 )
 from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, Refused, UsageError
@@ -56,7 +54,7 @@ def take(situation: Situation) -> int:
         try:
             plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
         except Refused:
-            episodes.clock_behind(situation, now)
+            _tell_behind(situation, now)
             raise
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
@@ -78,6 +76,8 @@ def skip_alive(situation: Situation, alive: Living) -> int:
         return skips.lock_held(job, call, ledger, row, "")
     detail = {"pids": ",".join(map(str, pids)), "run": row.id}
     fold = f"run {row.id}"
+    from jobrun import episodes
+
     episodes.orphan(situation, row, call.now())
     return skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
 
@@ -260,6 +260,8 @@ def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: list[RunRow]) -
     for left_out in plan.opening.skipped:  # one that was done before has no other record of it
         ledger.skip(job.name, left_out.reason, left_out.key, job.condition, plan.opening.now)
     for run in lost:
+        from jobrun import values_file
+
         report.lost(call, run)
         values_file.remove(places.values_file(call.ledger, run.id))
     _tell_notes(job, call, plan)
@@ -324,11 +326,19 @@ def _skip(situation: Situation, plan: Plan) -> int:
     code = 0
     for reason, key, detail, fold, hint in plan.skips:
         if reason == rows.CLOCK_BEHIND:
-            episodes.clock_behind(situation, plan.opening.now)
+            _tell_behind(situation, plan.opening.now)
         code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
         if hint is not None:
+            from jobrun import episodes
+
             episodes.blocked(situation, Skip(reason, key, detail, fold, hint), plan.opening.now)
     return code
+
+
+def _tell_behind(situation: Situation, now: int) -> None:
+    from jobrun import episodes  # few calls have one
+
+    episodes.clock_behind(situation, now)
 
 
 def _tell_notes(job: Job, call: Call, plan: Plan) -> None:
