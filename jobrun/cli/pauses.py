@@ -18,7 +18,7 @@ from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import iso_z, parse_duration
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
-from jobrun.rows import JobRow, Pause, RunRow
+from jobrun.rows import JobRow, Opening, Pause, RunRow
 
 
 class Which(NamedTuple):
@@ -123,10 +123,20 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
         opening = unclosed.make_void(plan.opening, void)._replace(
             token=row.token, lost=tuple(run.id for run in lost)
         )
-        if not dry_run and ledger.open(opening, None, grid.next) is None:
+        if dry_run:
+            _tell_resumed(call, name, "would-resume", row.pause, windows=_given_up(opening))
+            return
+        if ledger.open(opening, None, grid.next) is None:
             raise moved(name)
     tell(call, (*unclosed.notes_of(name, void, call.now()), *plan.notes))
-    _tell_resumed(call, name, "would-resume" if dry_run else "resumed", row.pause)
+    _tell_resumed(call, name, "resumed", row.pause)
+
+
+def _given_up(opening: Opening) -> int | None:
+    """How many windows; None where a gap is too long to count them."""
+    counts = [gap.windows for gap in opening.gaps]
+    known = [count for count in counts if count is not None]
+    return sum(known) + len(opening.ended) if len(known) == len(counts) else None
 
 
 # -- what is said ---------------------------------------------------------------------------------
@@ -145,8 +155,8 @@ def _tell(call: Call, name: str, what: str, pause: Pause) -> None:
     call.lines.event("NOTE", _fields(call, name, what, **told))
 
 
-def _tell_resumed(call: Call, name: str, what: str, pause: Pause) -> None:
-    call.lines.event("NOTE", _fields(call, name, what, by=_who(call), was=pause.text))
+def _tell_resumed(call: Call, name: str, what: str, pause: Pause, **more: object) -> None:
+    call.lines.event("NOTE", _fields(call, name, what, **more, by=_who(call), was=pause.text))
 
 
 def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
