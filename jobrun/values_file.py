@@ -3,8 +3,8 @@
     rows=5312
     {"path": "/srv/out/2026-09-04.parquet", "complete": true}
 
-Lines of NAME=VALUE, or of one JSON object each. The file is there, empty, before the command
-starts; what is in it after success is kept with the window, all of it or nothing.
+Lines of NAME=VALUE, or of one JSON object each. The command makes the file, in a folder that is
+ours alone; what is in it after success is kept with the window, all of it or nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class ValuesFile:
         remove(path)  # of another ledger that counted its runs from 1
         try:
             make_folder(os.path.dirname(path))
-            os.close(kept.create(path))
         except OSError as error:
             self.path = None
             self.problem = f"{path}: {error.strerror or error}"
@@ -54,7 +53,7 @@ class ValuesFile:
         try:
             return parse(_content(self.path))
         except FileNotFoundError:
-            return ()  # the command's own choice
+            return ()  # it has left none
         except OSError as error:
             self.problem = f"can't be read: {error.strerror or error}"
         except ValueError as error:

@@ -90,12 +90,12 @@ def test_lines_and_objects_are_kept_with_the_window(jobrun: Jobrun) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
-def test_the_file_is_fresh_private_and_in_the_state_folder(jobrun: Jobrun) -> None:
-    """Empty, 0600, one a run, beside the ledger; a nested call without windows has none of it."""
-    show = "import os; p = os.environ['JOBRUN_VALUES']; print(p, oct(os.stat(p).st_mode), end=' ');"
-    show += "print(os.stat(p).st_size)"
+def test_the_file_is_the_commands_to_make_in_a_private_folder(jobrun: Jobrun) -> None:
+    """Not there yet, one a run, beside the ledger; a nested call without windows has none of it."""
+    show = "import os; p = os.environ['JOBRUN_VALUES']; print(p, os.path.lexists(p), end=' ');"
+    show += "print(oct(os.stat(os.path.dirname(p)).st_mode))"
     found = jobrun("run", "up", *HOURLY, "--", PYTHON, "-c", show, now=NOW)
-    assert found.stdout == f"{jobrun.ledger}.d/values/1 0o100600 0\n"
+    assert found.stdout == f"{jobrun.ledger}.d/values/1 False 0o40700\n"
     plain = ("run", "plain", "--", "sh", "-c", "echo ${JOBRUN_VALUES-none}")
     assert jobrun(*plain, now=NOW, env={"JOBRUN_VALUES": "/x"}).stdout == "none\n"
     keyed = ("run", "keyed", "--key", "k", "--", "sh", "-c", "echo ${JOBRUN_VALUES-none}")
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_such_file_is_told_and_nothing_of_it_is_kept(
 
 
 DONE = {
-    "removed": "os.unlink(p)",
+    "removed": "open(p, 'w').close(); os.unlink(p)",
     "left alone": "pass",
     "blank lines": "open(p, 'w').write('\\n \\n')",
     "replaced by another": "open(p + '.new', 'w').write('rows=5'); os.replace(p + '.new', p)",
@@ -165,7 +165,7 @@ MISCHIEF = {
 @pytest.mark.parametrize("how", MISCHIEF)
 def test_what_is_no_plain_file_is_not_read(jobrun: Jobrun, how: str) -> None:
     """Not opened either: a pipe would hang, and the ledger's locks would be dropped."""
-    code = f"import os; e = os.environ; p = e['JOBRUN_VALUES']; os.unlink(p); {MISCHIEF[how]}"
+    code = f"import os; e = os.environ; p = e['JOBRUN_VALUES']; {MISCHIEF[how]}"
     found = jobrun("run", "up", *HOURLY, "--", PYTHON, "-c", code, now=NOW)
     assert found.status == 0
     assert "what=values-lost" in found.stderr
