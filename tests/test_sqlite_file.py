@@ -272,7 +272,7 @@ def test_a_full_disk(path: Path, ledger: SqliteLedger) -> None:
     """D03: nothing is claimed; once there is room the next call goes on without repair."""
     ledger._database.rows("PRAGMA max_page_count = 1")
     with pytest.raises(LedgerError, match="no room left"):
-        begin(ledger, claim(TEN), events=((None, "x" * 100_000, None),))
+        begin(ledger, claim(TEN), events=((None, "blocked", "x" * 100_000),))
     assert ledger.job("j") is None
     assert not ledger._database.connection.in_transaction
     ledger._database.rows("PRAGMA max_page_count = 100000")
