@@ -104,9 +104,9 @@ class Pause(NamedTuple):
 # What an event tells of: changes that a person may want to hear about. A closed set.
 EVENTS = (
     FAILED, RECOVERED, DEAD, LOST, HELD, "due", RESOLVED, PAUSED, "resumed", "blocked", "orphan",
-    "clock-behind", "clock-doubted", "clock-set-back", "schedule-changed", "boundaries-moved",
-    "after-changed", "first-ignored", "watermark-set", "watermark-settled", BY_HAND, NOT_LATEST,
-    TOO_OLD, "set", "unset", "stop",
+    "clock-behind", "clock-doubted", "clock-believed", "clock-set-back", "schedule-changed",
+    "boundaries-moved", "after-changed", "first-ignored", "watermark-set", "watermark-settled",
+    BY_HAND, NOT_LATEST, TOO_OLD, "set", "unset", "stop",
 )  # fmt: skip
 
 

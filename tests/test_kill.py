@@ -127,7 +127,8 @@ def test_random_kills(more: tuple[str, ...]) -> None:
     """Sixty of them, and nothing was done twice, left out or left behind."""
     status, out = kill("--kills", "60", "--seed", "1", *more)
     assert status == 0, out
-    assert ": 60 kills in " in out
+    # One that hits several counts for each: the last of them may go beyond.
+    assert 60 <= int(out.rpartition(" kills in ")[0].rpartition(" ")[2]) < 64
 
 
 @pytest.mark.long
