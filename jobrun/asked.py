@@ -11,11 +11,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jobrun import consent, rows, windows
-from jobrun.backlog import GAP, Backlog, events_of, give_up_all_but_newest, notes_of
+from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, notes_of
 from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
-from jobrun.rows import Block, Gap, Opening, Stored
+from jobrun.rows import GAP, Block, Gap, Opening, Stored
 from jobrun.windows import Window
 
 if TYPE_CHECKING:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from jobrun import rows, windows
 from jobrun.instants import iso
 from jobrun.plans import Note, note
-from jobrun.rows import Block, Gap, Stored, WindowRow
+from jobrun.rows import GAP, Block, Gap, Stored, WindowRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid
 
-GAP = "gap"  # the state of a block that is one
 FEW = 3  # windows that are named one by one
 COUNTED_IN_GAP = 1_000_000  # of cron's windows so many are counted in a gap
 

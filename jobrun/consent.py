@@ -11,11 +11,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from jobrun import rows, schedule, windows
-from jobrun.backlog import GAP
 from jobrun.errors import ConfigError, JobrunError, Refused
 from jobrun.instants import DAY, MINUTE, duration, iso_z
 from jobrun.plans import COUNTED
-from jobrun.rows import UNFINISHED, Block, JobRow, Opening, Stored
+from jobrun.rows import GAP, UNFINISHED, Block, JobRow, Opening, Stored
 from jobrun.windows import Window
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ VOID = "void"  # ended after now when watermark or clock was set back; listed, i
 FINISHED = (PROCESSED, SKIPPED, DEAD)
 UNFINISHED = (RUNNING, FAILED, HELD)
 STATES = (*UNFINISHED, *FINISHED, VOID)
+GAP = "gap"  # stands where a block is no window but a gap
 UNDONE = (FAILED, HELD, DEAD)  # of these a person may want to know
 
 # The outcomes of a run. None means that it is running, or was when its host died.
@@ -192,7 +193,7 @@ class Block(NamedTuple):
 
     start: int
     end: int
-    state: str  # a window's state, or "gap"
+    state: str  # a window's state, or GAP
     key: str | None
     next_attempt_at: int | None
     windows: int = 1  # as of a WindowRow

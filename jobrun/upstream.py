@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
 from jobrun import lastcall, links, rows, windows
-from jobrun.backlog import GAP
 from jobrun.errors import ConfigError, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import Skip
@@ -20,7 +19,7 @@ from jobrun.value import NamedTuple
 
 NOT_RUN = "not-run"  # below the watermark, and neither a row nor a gap says how it was finished
 # Nothing but a person's doing will make these processed.
-SPOILED = (rows.DEAD, rows.SKIPPED, GAP, NOT_RUN)
+SPOILED = (rows.DEAD, rows.SKIPPED, rows.GAP, NOT_RUN)
 
 
 class NoValue(Exception):

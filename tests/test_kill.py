@@ -105,10 +105,12 @@ def kill(*argv: str) -> tuple[int, str]:
     for program in ("bash", "setsid"):
         if not shutil.which(program):
             pytest.skip(f"needs {program}")
+    environment = clean_environment()
+    del environment["PYTHONPATH"]  # as a person calls it, from the README
     harness = subprocess.Popen(
-        [PYTHON, "-m", "tests.bench.kill", *argv],
+        [PYTHON, "tests/bench/kill.py", *argv],
         cwd=ROOT,
-        env=clean_environment(),
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
