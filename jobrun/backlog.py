@@ -47,6 +47,12 @@ class Backlog(NamedTuple):
         return self.job.pause_after is not None and row is not None and row.is_probed(self.now)
 
     @property
+    def reach(self) -> int:
+        """So far the upstreams have come, of what has closed; without upstreams as far as that."""
+        marks = [self.mark if up.mark is None else up.mark for up in self.known.upstreams]
+        return min(self.ready, *marks) if marks else self.ready
+
+    @property
     def span(self) -> tuple[int, int]:
         return self.mark, self.ready
 
@@ -75,16 +81,20 @@ def give_up_old(backlog: Backlog, oldest: int) -> Backlog:
 
 
 def give_up_all_but_newest(backlog: Backlog) -> Backlog:
-    """Gaps over all but the newest closed window; older failed ones are ended by their own row."""
+    """Gaps over all but the newest closed window; older failed ones are ended by their own row.
+
+    The newest that its upstreams have come to: one that is still to wait stands for no other.
+    """
+    reach = backlog.reach
     free: list[tuple[int, int]] = []
     tried: list[str] = []
     newest: str | None = None
-    for start, until, block in windows.stretches(*backlog.span, backlog.blocks(backlog.mark)):
-        end = windows.closed_end(backlog.grid, start, until, backlog.ready)
+    for start, until, block in windows.stretches(backlog.mark, reach, backlog.blocks(backlog.mark)):
+        end = windows.closed_end(backlog.grid, start, until, reach)
         if end > start:
             free.append((start, end))
             newest = None
-        if block is not None and block.end <= backlog.ready:
+        if block is not None and block.end <= reach:
             newest = block.key or GAP
             is_taken = block.key in backlog.known.taken
             if block.key and block.state in (rows.FAILED, rows.RUNNING) and not is_taken:

@@ -43,9 +43,9 @@ def compare(
     if job.first is not None and _is_another_first(job.first, row):
         events.append((None, "first-ignored", job.first))
         notes.append(_first_ignored(job, job.first, mark))
-    if job.after and (was := _after_was(row)) != job.given["--after"]:
+    if (was := _after_was(row)) != (after := job.given.get("--after")):
         # On record even if nothing runs: whoever looks for a circle goes by it.
-        events.append((None, "after-changed", f"{was or 'nobody'} -> {job.given['--after']}"))
+        events.append((None, "after-changed", f"{was or 'nobody'} -> {after or 'nobody'}"))
     if settled != mark:
         events.append((None, "watermark-settled", f"{iso(mark)} -> {iso(settled)}"))
     return opening._replace(events=tuple(events)), tuple(notes)
@@ -61,6 +61,8 @@ def _is_another_first(asked_for: str, row: JobRow) -> bool:
 
 
 def _after_was(row: JobRow) -> str | None:
+    if row.spec is None or '"--after":' not in row.spec:
+        return None  # most jobs; so what reads it is not loaded
     from jobrun import lastcall
 
     return lastcall.read(row.spec).options.get("--after")

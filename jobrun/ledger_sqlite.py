@@ -14,6 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from jobrun.errors import DamagedLedger, JobrunError, LedgerError, NotRecorded
 from jobrun.instants import from_iso, iso
@@ -138,10 +139,11 @@ class SqliteLedger(SqliteReads):
             if not self._is_holder(result):
                 return self._fence(result)
             before = before_end(self._database, result.run_id)
+            blocks = partial(self.blocks, result.job)
             self._end_run(result, result.outcome)
             end_window(self._database, result)
             state, marked = self._window_state(result)
-            tripped, resumed = weigh_end(self._database, result, before, marked)
+            tripped, resumed = weigh_end(self._database, result, before, marked, blocks)
             if result.outcome == SUCCEEDED or marked:
                 keep_values(self._database, result)
             note_end(self._database, result, state, marked)

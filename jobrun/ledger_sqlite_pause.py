@@ -6,6 +6,8 @@ whoever claims a run looks for it in the same transaction.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from jobrun.instants import from_iso, iso
 from jobrun.ledger_sqlite_windows import add_event, text
 from jobrun.rows import (
@@ -16,12 +18,15 @@ from jobrun.rows import (
     PROCESSED,
     RETRY,
     SUCCEEDED,
+    Block,
     Breaker,
     Pause,
     Result,
 )
 from jobrun.sqlite_database import Database
 from jobrun.value import NamedTuple
+
+Blocks = Callable[[int], Iterable[Block]]
 
 PAUSED, RESUMED = "paused", "resumed"  # events
 
@@ -117,14 +122,14 @@ def before_end(database: Database, run_id: int) -> Before:
 
 
 def weigh_end(
-    database: Database, result: Result, before: Before, marked: bool
+    database: Database, result: Result, before: Before, marked: bool, blocks: Blocks
 ) -> tuple[Pause | None, Pause | None]:
     """The pause that the end of a run makes, and the one that it ends.
 
-    `marked` is whether its command marked it.
+    `marked` is whether its command marked it, `blocks` what is on record from an instant on.
     """
     if result.outcome != SUCCEEDED and not marked:
-        return _weigh_failure(database, result), None
+        return _weigh_failure(database, result, blocks), None
     if before.kind == LOOKBACK or (before.state == PROCESSED and not marked):
         return None, None  # once more: nothing new is done
     return None, _weigh_success(database, result, before.failing)
@@ -146,7 +151,7 @@ def _weigh_success(database: Database, result: Result, failing: int) -> Pause | 
     return pause
 
 
-def _weigh_failure(database: Database, result: Result) -> Pause | None:
+def _weigh_failure(database: Database, result: Result, blocks: Blocks) -> Pause | None:
     """Count it; the pause that the breaker makes of it, None where it makes none."""
     is_failure = result.outcome in FAILURES
     if not is_failure or not count_failure(database, result.job, result.run_id, result.ended):
@@ -161,7 +166,7 @@ def _weigh_failure(database: Database, result: Result) -> Pause | None:
         if pause.by == BREAKER and not pause.holds(result.ended):  # the probe has failed
             _put(database, result.job, pause._replace(at=result.ended, until=until))
         return None
-    failed, waiting = _failing(database, result.job, result.breaker)
+    failed, waiting = _failing(database, result.job, result.breaker, blocks)
     if result.is_dead:  # the next ones have their turn, and count when they have failed
         waiting = 0
     if failed + waiting < result.breaker.windows:
@@ -177,17 +182,17 @@ def _reason(failed: int, waiting: int) -> str:
     return f"{windows} or wait for one that did" if waiting else windows
 
 
-def _failing(database: Database, job: str, breaker: Breaker) -> tuple[int, int]:
+def _failing(database: Database, job: str, breaker: Breaker, blocks: Blocks) -> tuple[int, int]:
     """How many windows failed one after another, and how many more wait for one of them.
 
     A job of one window a day fails at the same one all day long: those that have closed since then
-    count as well.
+    count as well, unless they are on record, as failed too or as done without.
     """
     ((failing, since),) = database.rows(
         "SELECT failing, failing_since FROM jobrun_job WHERE name = ?", (job,)
     )
-    closed = breaker.waiting_since(from_iso(since)) if breaker.waiting_since is not None else 0
-    return failing, max(0, 1 + closed - failing)
+    waiting = breaker.waiting_since
+    return failing, waiting(from_iso(since), blocks) if waiting is not None else 0
 
 
 def _put(database: Database, job: str, pause: Pause) -> bool:

@@ -253,8 +253,8 @@ def _keeper_of(living: list[Living]) -> Living | None:
 
 def _name_holder(plan: Plan, living: list[Living], call: Call) -> Plan:
     """Where what is to be done is under way: the run of it, the oldest where there are more."""
-    (skip, *_) = plan.skips
-    if skip.reason != rows.LOCK_HELD:
+    skip = next((each for each in plan.skips if each.reason == rows.LOCK_HELD), None)
+    if skip is None:
         return plan
     run, pids = next(each for each in living if skip.key in (None, each.run.key))
     if pids:

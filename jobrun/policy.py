@@ -203,8 +203,10 @@ def _is_too_old(backlog: Backlog, end: int) -> bool:
 
 
 def _tiles(backlog: Backlog) -> Iterator[Window | Block]:
-    cut = windows.merged if backlog.job.catch_up == "merge" else windows.tiles
-    return cut(backlog.grid, *backlog.span, backlog.blocks(backlog.mark))
+    blocks = backlog.blocks(backlog.mark)
+    if backlog.job.catch_up == "merge":
+        return windows.merged(backlog.grid, *backlog.span, blocks, backlog.reach)
+    return windows.tiles(backlog.grid, *backlog.span, blocks)
 
 
 def _draw(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) -> _Drawn:

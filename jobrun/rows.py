@@ -5,7 +5,7 @@ Instants are whole seconds since 1970-01-01T00:00Z. A window is half-open, [star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from jobrun.value import NamedTuple
 
@@ -343,8 +343,9 @@ class Breaker(NamedTuple):
 
     windows: int
     probe_after: int | None  # `--resume-after`: seconds from a pause to the next try
-    # How many windows closed after an instant and wait for one that failed; None: nothing waits.
-    waiting_since: Callable[[int], int] | None
+    # How many windows closed after an instant and wait for one that failed, by what is on record
+    # from an instant on; None: nothing waits.
+    waiting_since: Callable[[int, Callable[[int], Iterable[Block]]], int] | None
 
 
 class Fate(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
-from jobrun import lastcall, links, rows, windows
+from jobrun import lastcall, links, rows, schedule, windows
 from jobrun.errors import ConfigError, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import Skip
@@ -67,8 +67,19 @@ class Upstream:
         if stretch is None:
             return Skip(reason, key, fields, self.name)
         fields |= {"up-window": (stretch.start, stretch.end), "state": stretch.state}
-        hint = _way_out(self.name, key, stretch) if reason == rows.UPSTREAM_FAILED else None
-        return Skip(reason, key, fields, self.name, hint)
+        if reason != rows.UPSTREAM_FAILED:
+            return Skip(reason, key, fields, self.name)
+        whole = self._whole(stretch) if stretch.state == NOT_RUN else stretch
+        return Skip(reason, key, fields, self.name, _way_out(self.name, key, whole))
+
+    def _whole(self, stretch: Stretch) -> Stretch:
+        """So wide that it begins and ends at boundaries of the upstream's."""
+        row = self._source.job(self.name)
+        if row is None or row.schedule is None:
+            return stretch
+        grid = schedule.parse(row.schedule)
+        start, end = grid.floor(stretch.start), grid.floor(stretch.end)
+        return stretch._replace(start=start, end=end if end == stretch.end else grid.next(end))
 
     def stretches(self, start: int, end: int) -> Iterator[Stretch]:
         """What is known of [start, end), in order; what lies above the watermark is to come."""

@@ -150,7 +150,9 @@ do             jobrun retry sales sales:2026-09-04T09:00:00+00:00
 def test_explain_without_a_window_takes_the_one_that_needs_a_look(jobrun: Jobrun) -> None:
     """What status names: the oldest that is not finished; else the last that ran."""
     call(jobrun, "10:01:00", "true")
-    assert "sales:2026-09-04T09:00:00+00:00    processed\n" in jobrun("explain", "sales").stdout
+    nine = jobrun("explain", "sales", now=f"{DAY}10:59:59Z").stdout
+    assert "sales:2026-09-04T09:00:00+00:00    processed\n" in nine
+    assert f"{KEY}    pending\n" in jobrun("explain", "sales", now=f"{DAY}11:00:00Z").stdout
     call(jobrun, "11:01:00", *FAIL)
     assert f"{KEY}    FAILED" in jobrun("explain", "sales", now=f"{DAY}11:02:00Z").stdout
 
@@ -206,6 +208,7 @@ def test_explain_of_a_unit_of_key_takes_the_key_as_given_or_as_printed(jobrun: J
 def test_kinds_and_reasons_that_explain_does_not_know_are_told(jobrun: Jobrun) -> None:
     """Those of its key, and those of the job while it was waiting; not what came later."""
     call(jobrun, "10:01:00", "true")
+    jobrun.foreign_events = ("frozen-event", "molten-event", "later")
     skip = "INSERT INTO jobrun_skip (job, key, reason, detail, at, times, last_at) VALUES"
     event = "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES"
     for minute, key, word in (("11:02", None, "frozen"), ("11:03", KEY, "molten")):
@@ -244,7 +247,7 @@ def test_a_story_that_is_too_long_says_so(jobrun: Jobrun) -> None:
     jobrun.change(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION SELECT i + 1 FROM n WHERE i < 1001)"
         " INSERT INTO jobrun_event (at, job, key, kind, detail)"
-        f" SELECT '{DAY}11:02:00+00:00', 'sales', '{KEY}', 'seen', i FROM n"
+        f" SELECT '{DAY}11:02:00+00:00', 'sales', '{KEY}', 'set', i FROM n"
     )
     screen = explain(jobrun, KEY)
     assert (len(rows(screen)), "the oldest 1000 are shown" in screen) == (1002, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from jobrun import rows
 from jobrun.instants import HOUR
 from jobrun.ledger import Ledger
-from jobrun.rows import BREAKER, Breaker, Opening, Pause
+from jobrun.rows import BREAKER, Block, Breaker, Opening, Pause
 from tests.ledger_calls import (
     ELEVEN,
     IMPLEMENTATIONS,
@@ -138,11 +138,14 @@ def test_what_does_not_count(ledger: Ledger, outcome: str, kind: str) -> None:
 
 
 def test_those_that_wait_count_too(ledger: Ledger) -> None:
-    """So many as closed since the first failure, asked for from that instant on."""
+    """So many as closed since the first failure, asked for from that instant on, with what is on
+    record: that does not wait."""
     asked = []
 
-    def waiting(since: int) -> int:
+    def waiting(since: int, blocks: Callable[[int], Iterable[Block]]) -> int:
         asked.append(since)
+        assert [(block.start, block.state) for block in blocks(TEN)] == [(TEN, rows.FAILED)]
+        assert not list(blocks(ELEVEN))
         return len(asked) - 1
 
     breaker = Breaker(3, 60, waiting)
