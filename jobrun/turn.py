@@ -300,7 +300,7 @@ def end(situation: Situation, plan: Plan, work: Attempts) -> int:
     if work.exit_code and job.on_failure == "stop":
         return work.exit_code
     _tell_backlog(situation, left, rest[0].start if rest else plan.left_from)
-    if not rest and job.mode == options.WINDOWS:
+    if not rest and job.mode in (options.WINDOWS, options.RETRY):
         _skip(situation, plan)
     return work.exit_code
 
