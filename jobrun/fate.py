@@ -148,10 +148,11 @@ def as_they_will_be(
 def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
     """Written and said with the plan, whatever else it is: a person must hear of it.
 
-    Unless it is the person who has it tried again now.
+    Unless it is the person who has it tried again now: the first unit is claimed in the transaction
+    that writes it, the later ones may never have their turn.
     """
     name = plan.opening.job
-    again = {unit.key for unit in plan.units} | set(plan.opening.due)
+    again = {unit.key for unit in plan.units[:1]} | set(plan.opening.due)
     told = [(key, state) for key, state in fates.items() if key not in again]
     events = tuple((key, state, "its run was lost") for key, state in told)
     notes = tuple(

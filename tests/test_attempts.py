@@ -316,11 +316,11 @@ def test_a_lost_run_counts(jobrun: Jobrun) -> None:
     assert events(jobrun) == ["lost", "dead"]
 
 
-def lose(jobrun: Jobrun, *options: str) -> None:
-    """A call of the job a at NOW that is killed with its command."""
+def lose(jobrun: Jobrun, *options: str, now: str = NOW, fails: str = "none") -> None:
+    """A call of the job a that is killed with its command; it fails first for that key."""
     ready = jobrun.folder / "ready"
-    waits = ("sh", "-c", "echo $$ > ready; exec sleep 600")
-    process = jobrun.start("run", "a", *options, "--", *waits, now=NOW)
+    waits = f'[ "$JOBRUN_KEY" != {fails} ] || exit 1; echo $$ > ready; exec sleep 600'
+    process = jobrun.start("run", "a", *options, "--", "sh", "-c", waits, now=now)
     until(lambda: ready.exists() and ready.read_text().endswith("\n"), "the command")
     process.kill()
     process.communicate(timeout=20)
@@ -620,6 +620,25 @@ def test_retry_before_a_call_has_said_what_a_lost_run_comes_to(
     assert "WARNING" not in found.stderr
     assert state(jobrun)[0] == "processed"
     assert events(jobrun) == ["lost"]
+
+
+@pytest.mark.parametrize(
+    ("options", "comes_to"), [(("--on-lost", "hold"), "held"), (("--max-attempts", "1"), "dead")]
+)
+def test_a_lost_run_that_has_no_turn_in_the_retry_is_told(
+    jobrun: Jobrun, options: tuple[str, ...], comes_to: str
+) -> None:
+    """The retry ends at a window before it: held or dead, with one event and one WARNING."""
+    call = ("run", "a", *HOURLY, "--on-failure", "continue", *options)
+    assert jobrun(*call, "--first", "2026-09-04T11:00Z", "--", "false", now=NOW).status == 1
+    lose(jobrun, *call[2:], now="2026-09-04T13:05:00Z", fails=KEY)
+    found = jobrun("retry", "a", "--on-failure", "stop", "--", "false", now=later(3900))
+    lost = "a:2026-09-04T12:00:00+00:00"
+    assert (found.status, state(jobrun, lost)) == (1, (comes_to, 1, 1))
+    assert found.stderr.count(f" WARNING job=a what={comes_to} key={lost} ") == 1
+    assert f"jobrun retry a {lost}" in found.stderr
+    told = jobrun.query("select kind from jobrun_event where key = ? order by id", lost)
+    assert told == [("lost",), (comes_to,)]
 
 
 def test_retry_of_units_makes_them_due(jobrun: Jobrun) -> None:
