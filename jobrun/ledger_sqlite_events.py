@@ -1,7 +1,8 @@
 """What a person may want to be told of, as rows of the SQLite ledger; part of a transaction each.
 
 A job that was fine and fails is one event, however often it fails; one more when nothing of it is
-failed any longer. A failure that the call itself makes good, by trying again, is none.
+failed any longer, and nothing that had failed is just being tried again. A failure that the call
+itself makes good, by trying again, is none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UPDATE jobrun_job SET trouble_since = NULL
  WHERE name = :job AND trouble_since IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM jobrun_window INDEXED BY jobrun_window_unfinished
                     WHERE job = :job AND state IN ('running', 'failed', 'held')
-                      AND state = 'failed')
+                      AND (state = 'failed' OR (state = 'running' AND failures > 0)))
 """
 
 

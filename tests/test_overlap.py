@@ -123,6 +123,11 @@ def outcomes(jobrun: Jobrun) -> list[tuple[object, ...]]:
     return jobrun.query("select substr(key, 14, 2), attempt, outcome from jobrun_run order by id")
 
 
+def troubles(jobrun: Jobrun) -> list[object]:
+    kinds = "select kind from jobrun_event where kind in ('failed', 'recovered') order by id"
+    return [kind for (kind,) in jobrun.query(kinds)]
+
+
 def pid_of(jobrun: Jobrun, name: str) -> int:
     return int((jobrun.folder / name).read_text())
 
@@ -477,6 +482,35 @@ def test_what_is_lost_is_held(jobrun: Jobrun, calls: Calls) -> None:
     assert ten.end().status == 0
     assert "reason=window-held key=j:2026-09-04T09:00" in call(jobrun, *more, *ALLOW).stderr
     assert watermark(jobrun) == "09"
+
+
+def test_a_job_has_not_recovered_while_what_failed_is_tried_again(
+    jobrun: Jobrun, calls: Calls
+) -> None:
+    """Whatever is processed beside it: one event that it fails, one when nothing does any more."""
+    more = ("--on-failure", "continue", "--retry-delay", "0")
+    assert calls.window(9, *more).end(3).status == 3
+    nine = calls.window(9, *more, attempt=2, cap=2)
+    assert call(jobrun, *more, *ALLOW).stdout.splitlines() == ["10 1", "11 1"]
+    assert troubles(jobrun) == ["failed"]
+    assert nine.end(3).status == 3
+    assert troubles(jobrun) == ["failed"]
+    assert call(jobrun, *more, *ALLOW).stdout == "09 3\n"
+    assert troubles(jobrun) == ["failed", "recovered"]
+
+
+def test_a_lost_try_of_what_failed_is_no_recovery_either(jobrun: Jobrun, calls: Calls) -> None:
+    """The window that was lost is under way again while another is made good."""
+    more = ("--on-failure", "continue", "--retry-delay", "0")
+    nine, ten = calls.window(9, *more), calls.window(10, *more)
+    assert ten.end(3).status == 3
+    nine.kill()
+    until(lambda: not is_alive(pid_of(jobrun, "09.1")), "the guardian's work")
+    again = calls.window(9, *more, attempt=2, cap=9)
+    assert call(jobrun, *more, *ALLOW).stdout.splitlines() == ["10 2", "11 1"]
+    assert troubles(jobrun) == ["failed"]
+    assert again.end().status == 0
+    assert troubles(jobrun) == ["failed", "recovered"]
 
 
 def test_latest_leaves_out_what_is_under_way(jobrun: Jobrun, calls: Calls) -> None:
