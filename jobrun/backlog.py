@@ -53,6 +53,12 @@ class Backlog(NamedTuple):
         return min(self.ready, *marks) if marks else self.ready
 
     @property
+    def under_way(self) -> str | None:
+        """The key of the oldest window that another call has under way."""
+        unfinished = self.known.unfinished
+        return next((row.key for row in unfinished if row.key in self.known.taken), None)
+
+    @property
     def span(self) -> tuple[int, int]:
         return self.mark, self.ready
 

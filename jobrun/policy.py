@@ -151,6 +151,8 @@ class _Drawn(NamedTuple):
 def _plan_backlog(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -> Plan:
     if opening.keep_largest_now:
         return _plan_doubted(backlog, opening, notes)
+    if backlog.is_probe and (key := backlog.under_way) is not None:  # one window tries, not each
+        return Plan(opening, skips=(Skip(rows.LOCK_HELD, key, {}),), notes=notes)
     if backlog.job.max_age is not None:
         backlog = give_up_old(backlog, backlog.now - backlog.job.max_age)
     if backlog.job.catch_up == "latest":

@@ -554,6 +554,37 @@ def test_a_pause_keeps_the_next_window_from_its_turn(jobrun: Jobrun, calls: Call
     assert outcomes(jobrun) == [("09", 1, "succeeded")]
 
 
+PROBED = ("--pause-after", "1", "--resume-after", "10m")
+
+
+@pytest.fixture
+def probing(jobrun: Jobrun, calls: Calls) -> Call:
+    """Paused by itself until 12:04: the window of 9 is tried, two more are due."""
+    argv = ("run", "j", *HOURLY, "--first", "2026-09-04T09:00Z", *PROBED, *ALLOW, "--", "false")
+    assert "what=paused" in jobrun(*argv, now="2026-09-04T11:54Z").stderr
+    return calls.window(9, *PROBED, "--on-failure", "continue", attempt=2)
+
+
+def test_one_window_is_probed_whoever_calls(jobrun: Jobrun, probing: Call) -> None:
+    """M6: the others say what they met, as the plan does; the probe fails, and it is paused."""
+    more = (*PROBED, "--on-failure", "continue", *ALLOW)
+    assert "lock-held" in call(jobrun, *more, "--dry-run").stdout
+    found = call(jobrun, *more, "--busy-exit", "7")
+    assert (found.status, found.stdout) == (7, "")
+    assert "reason=lock-held key=j:2026-09-04T09:00:00+00:00 holder=" in found.stderr
+    assert probing.end(3).status == 3
+    assert "reason=paused until=2026-09-04T12:15:00Z" in call(jobrun, *more).stderr
+    assert outcomes(jobrun) == [("09", 1, "failed"), ("09", 2, "failed")]
+
+
+def test_the_others_go_on_once_the_probe_is_processed(jobrun: Jobrun, probing: Call) -> None:
+    """Not before."""
+    more = (*PROBED, "--on-failure", "continue", *ALLOW)
+    assert call(jobrun, *more).stdout == ""
+    assert "what=resumed" in probing.end().stderr
+    assert call(jobrun, *more).stdout.splitlines() == ["10 1", "11 1"]
+
+
 def test_a_schedule_that_changes_meanwhile_is_not_changed_back(
     jobrun: Jobrun, calls: Calls
 ) -> None:
