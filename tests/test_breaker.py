@@ -123,6 +123,17 @@ def test_windows_that_wait_count_once_they_are_ready(
     assert {run[0] for run in runs(jobrun)} == {f"j:{DAY}T02:00:00+00:00"}
 
 
+def test_windows_that_were_skipped_meanwhile_do_not_wait(jobrun: Jobrun) -> None:
+    """The failed one and those behind it are done without: two have failed, and none waits."""
+    calls = ("run", "j", "--every", "1h", "--pause-after", "3", "--first", at("10:00"))
+    call = (*calls, "--", "false")
+    assert called(jobrun, call, at("11:05")) == [False]
+    span = ("--from", at("10:00"), "--to", at("14:00"))
+    assert jobrun("skip", "j", *span, "--reason", "x", now=at("14:05")).status == 0
+    assert called(jobrun, call, at("15:05"), at("16:05")) == [False, True]
+    assert events(jobrun) == [("paused", "by jobrun: 3 windows failed or wait for one that did")]
+
+
 def test_a_person_who_resumes_it_gives_it_as_many_windows_again(jobrun: Jobrun) -> None:
     """The count begins anew, and with it the next pause has an event of its own."""
     call = ("run", "j", "--every", "1h", "--pause-after", "2", "--first", at("09:00"), *PICKY)

@@ -404,10 +404,11 @@ def test_the_plan_tells_what_will_fail(jobrun: Jobrun) -> None:
 # -- the condition ---------------------------------------------------------------------------------
 
 
-def test_a_condition_that_is_false_skips_the_window_for_good(jobrun: Jobrun) -> None:
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+def test_a_condition_that_is_false_skips_the_window_for_good(jobrun: Jobrun, overlap: str) -> None:
     """A row, the watermark moves on, one line; the next call has nothing to do; exit 0."""
     leave(jobrun, b"rows=0")
-    found = down(jobrun, "--if", "int(ROWS) > 0", "--busy-exit", "9")
+    found = down(jobrun, "--if", "int(ROWS) > 0", "--busy-exit", "9", "--overlap", overlap)
     assert (found.status, found.stdout) == (0, "")
     assert f" SKIPPED job=j reason=condition-false window={TEN}/{ELEVEN} " in found.stderr
     assert state_of(jobrun) == ("skipped", "condition-false", 0)
