@@ -47,7 +47,7 @@ CALLS = (
     ("doctor",),
     ("forget", "sales", "--yes"),
 )
-TOLD = {b"clock-behind", b"orphan"}  # before a call is refused, too
+TOLD = {b"clock-behind", b"orphan", b"schedule-changed"}  # before a call is refused, too
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,10 @@ def content(path: Path) -> bytes | None:
 def rows_of(data: bytes) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
     """What a ledger of these bytes holds: its events, and every other row.
 
-    Not the token of a job and when it was last seen: they tell that somebody was there.
+    Of a job not what tells of the call: that it was there, and its schedule, which wanted consent.
     """
-    jobs = ", ".join(set(TABLES["jobrun_job"].split()) - {"token", "last_seen"})
+    of_call = {"token", "last_seen", "schedule", "next", "spec"}
+    jobs = ", ".join(set(TABLES["jobrun_job"].split()) - of_call)
     chosen = {**dict.fromkeys(TABLES, "*"), "jobrun_job": jobs, "jobrun_event": "id, kind"}
     found: dict[str, set[tuple[Any, ...]]] = {}
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
@@ -82,7 +83,7 @@ def rows_of(data: bytes) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
 
 
 def is_told_only(before: bytes, after: bytes) -> bool:
-    """A call may tell what it found wrong before it meets what it is refused for, and no more."""
+    """A call may put on record how it began before it meets what it is refused for, and no more."""
     (events, found), (more, left) = rows_of(before), rows_of(after)
     return found == left and events < more and {kind for *_, kind in more - events} <= TOLD
 
