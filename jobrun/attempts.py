@@ -197,7 +197,9 @@ class Attempts:
         if signals.received is not None:
             self._settle(EXIT_SIGNAL + signals.received)
             return None
-        unit = run.unit if run.unit.key is None else run.unit._replace(kind=rows.RETRY)
+        unit = run.unit
+        if unit.kind == rows.NEW:  # one that a person asked for stays that
+            unit = unit._replace(kind=rows.RETRY)
         running = self._claim_later(unit, attempt)
         if running is None:
             self._settle(answer)

@@ -89,9 +89,9 @@ UPDATE jobrun_job
 
 _START_RUN = """
 INSERT INTO jobrun_run (job, key, kind, attempt, token, host, pid, child_pid, birth, user, terminal,
-                        started, slot)
+                        started, slot, by_hand)
 VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :user, :terminal,
-        :started, :slot)
+        :started, :slot, :by_hand)
 """
 
 # A run that was given up for lost, and ends after all, is better known now.

@@ -50,7 +50,7 @@ UPDATE jobrun_job
    SET failing = failing + CASE WHEN :key IS NOT NULL AND EXISTS (
            SELECT 1 FROM jobrun_run
             WHERE job = :job AND key = :key AND id >= failing_run AND id <> :run
-              AND kind IN ('new', 'retry')
+              AND kind IN ('new', 'retry') AND by_hand = 0
               AND outcome IN ('failed', 'timed-out', 'killed', 'not-started', 'lost')
        ) THEN 0 ELSE 1 END,
        failing_since = coalesce(failing_since, :now),
@@ -108,7 +108,8 @@ def end_pause(database: Database, job: str, by: str, now: int) -> bool:
 
 def count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
     """Of a run in its turn; what a person asks for by hand does not count, nor what runs again."""
-    for kind, key in database.rows("SELECT kind, key FROM jobrun_run WHERE id = ?", (run_id,)):
+    run = "SELECT kind, key FROM jobrun_run WHERE id = ? AND by_hand = 0"
+    for kind, key in database.rows(run, (run_id,)):
         if kind in (None, NEW, RETRY):
             database.change(_COUNT, {"job": job, "key": key, "run": run_id, "now": iso(now)})
             return True

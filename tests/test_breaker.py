@@ -217,6 +217,52 @@ def test_what_a_person_tries_by_hand_does_not_count(probed: Jobrun) -> None:
     assert probed.query("select paused_by from jobrun_job") == [("jobrun",)]
 
 
+def test_the_tries_of_a_rerun_are_reruns_and_do_not_count(jobrun: Jobrun) -> None:
+    """A processed window that a person ran again in vain made half of a pause."""
+    call = ("run", "j", "--every", "1h", "--pause-after", "2", "--retries", "1", "--retry-delay=1s")
+    assert jobrun(*call, *PICKY, now=at("12:05")).status == 0
+    kind = ("--", "sh", "-c", 'echo "$JOBRUN_KIND $JOBRUN_ATTEMPT"; exit 3')
+    found = jobrun("rerun", "j", at("11:00"), *kind, now=at("12:06"))
+    assert (found.status, found.stdout) == (3, "rerun 2\nrerun 3\n")
+    assert jobrun.query("select failing from jobrun_job") == [(0,)]
+    assert called(jobrun, (*call, *PICKY), at("13:05"), BAD=at("12:00")) == [False]
+    assert jobrun.query("select failing, paused_at from jobrun_job") == [(1, None)]
+
+
+def test_what_is_retried_by_hand_does_not_count(jobrun: Jobrun) -> None:
+    """Two old dead windows, in vain, and one new one that fails are one failed window."""
+    call = ("run", "j", "--every", "1h", "--max-attempts", "1", "--pause-after", "3")
+    assert not any(called(jobrun, (*call, *PICKY), at("10:05"), at("11:05"), **bad("09", "10")))
+    assert jobrun(*call, *PICKY, now=at("12:05")).status == 0
+    by_hand = ("retry", "j", "--on-failure", "continue")
+    found = jobrun(*by_hand, *PICKY, now=at("12:06"), env=bad("09", "10"))
+    assert found.stderr.count("jobrun: FAILED ") == 2
+    assert jobrun.query("select failing, state from jobrun_job, jobrun_window") == [
+        (0, "dead"), (0, "dead"), (0, "processed"),
+    ]  # fmt: skip
+    assert called(jobrun, (*call, *PICKY), at("13:05"), **bad("12")) == [False]
+    assert jobrun.query("select failing, paused_at from jobrun_job") == [(1, None)]
+
+
+def test_a_retry_by_hand_that_is_lost_does_not_count(jobrun: Jobrun) -> None:
+    """Whoever finds it; the window counts at its next failure in its turn."""
+    call = ("run", "j", "--every", "1h", "--pause-after", "2", "--first", at("09:00"))
+    assert called(jobrun, (*call, *PICKY), at("10:05"), **bad("09")) == [False]
+    assert jobrun("retry", "j", *PICKY, now=at("10:06")).status == 0
+    assert called(jobrun, (*call, *PICKY), at("11:05"), **bad("10")) == [False]
+    by_hand = ("retry", "j", "--stdin", "inherit", "--", *HOLD)
+    held = jobrun.start(*by_hand, stdin=subprocess.PIPE, now=at("11:10"))
+    assert held.stdout is not None
+    assert held.stdout.readline() == b"ready\n"
+    jobrun.change("update jobrun_job set failing = 0, failing_since = null, failing_run = null")
+    held.kill()
+    held.communicate(timeout=20)
+    until(lambda: "LOST" in jobrun("retry", "j", "--", "false", now=at("11:20")).stderr, "the lock")
+    assert jobrun.query("select failing from jobrun_job") == [(0,)]
+    assert called(jobrun, (*call, *PICKY), at("11:30"), **bad("10")) == [False]
+    assert jobrun.query("select failing from jobrun_job") == [(1,)]
+
+
 def test_a_lost_run_is_a_failure_too(jobrun: Jobrun) -> None:
     """kill -9: its window counts, the next failure of another hour is the second."""
     call = ("run", "j", "--every", "1h", "--pause-after", "2", "--first", at("09:00"))

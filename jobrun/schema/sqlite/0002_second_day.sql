@@ -20,6 +20,9 @@ ALTER TABLE jobrun_job ADD COLUMN overrides TEXT;
 -- Why a run could not be started: there is no output that tells.
 ALTER TABLE jobrun_run ADD COLUMN why TEXT;
 
+-- A person asked for it by its window, so that it is nothing that the job pauses itself for.
+ALTER TABLE jobrun_run ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0 CHECK (by_hand IN (0, 1));
+
 -- A run of --overlap allow: which lock beside the job's its call holds (overlap.py).
 ALTER TABLE jobrun_run ADD COLUMN slot INTEGER CHECK (slot >= 1);
 
