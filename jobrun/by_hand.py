@@ -109,6 +109,19 @@ def known_job(ledger: Ledger, name: str) -> JobRow:
     )
 
 
+def mode_of(ledger: Ledger, row: JobRow) -> str:
+    """Of the job's calls, by what is on record."""
+    if row.schedule is not None:
+        return options.WINDOWS
+    return options.KEY if ledger.keys(row.name, limit=1) else options.PLAIN
+
+
+def as_last_said(ledger: Ledger, row: JobRow, environ: Mapping[str, str]) -> Job:
+    """What the options of the last call say, whatever its command is. Raises UsageError."""
+    given = dict(lastcall.of(row).options)
+    return jobs.make(row.name, mode_of(ledger, row), given, ("true",), environ)
+
+
 def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, str]) -> Job:
     kept = _kept(last)
     if not line.command and not last.whole:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import lastcall, places, process
-from jobrun.by_hand import known_job
+from jobrun import lastcall, places, process, schedule, turn
+from jobrun.by_hand import as_last_said, known_job
 from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
 from jobrun.ladder import PATIENCE, Ladder
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lock_file import FileLock
+from jobrun.plans import Plan
 from jobrun.rows import LOST, JobRow, Opening, RunRow
 from jobrun.value import NamedTuple
 
@@ -196,12 +197,11 @@ def _stop_orphans(halt: Halt, runs: Sequence[RunRow]) -> int:
             return EXIT_SIGNAL + halt.signals.received
         raise Refused(f'job "{halt.job.name}": its lock is held', f"jobrun status {halt.job.name}")
     try:
-        row = known_job(halt.ledger, halt.job.name)
         for run in runs:
             _walk_down(halt, run)
             if halt.signals.received:
                 return EXIT_SIGNAL + halt.signals.received
-        _lose(halt, row, runs)
+        _lose(halt, runs)
     finally:
         lock.release()
     return 0
@@ -228,12 +228,22 @@ def _walk_down(halt: Halt, run: RunRow) -> None:
         )
 
 
-def _lose(halt: Halt, row: JobRow, runs: Sequence[RunRow]) -> None:
-    """What the next call would find out: nobody saw how it ended."""
-    caller, now = halt.call.caller, halt.call.now()
-    by = f"by {caller.user}@{caller.host}"
+def _lose(halt: Halt, runs: Sequence[RunRow]) -> None:
+    """What the next call would find out, and by what the last one said of it: nobody saw how it
+    ended."""
+    call, ledger = halt.call, halt.ledger
+    row = known_job(ledger, halt.job.name)
+    this = as_last_said(ledger, row, call.environ)
+    _, fates = turn.after_loss(this, ledger, turn.stored(ledger, row.name), runs)
+    by = f"by {call.caller.user}@{call.caller.host}"
     events = tuple((run.key, "stop", f"run={run.id} {by}") for run in runs)
     lost = tuple(run.id for run in runs)
-    halt.ledger.open(Opening(row.name, row.token, now, lost=lost, events=events), None, None)
+    plan = Plan(Opening(row.name, row.token, call.now(), lost=lost, events=events))
+    plan = turn.tell_loss(plan, fates)
+    # A dead one is finished: the watermark moves over it.
+    following = None if row.schedule is None else schedule.parse(row.schedule).next
+    if ledger.open(plan.opening, None, following) is None:
+        raise Refused(f'job "{row.name}": another holder wrote meanwhile', "again, now")
+    turn.tell(this, call, ledger, plan, runs)
     for run in runs:
         _tell(halt, "stopped", run, outcome=LOST)

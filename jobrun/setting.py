@@ -11,7 +11,7 @@ from contextlib import closing
 
 from jobrun import job as jobs
 from jobrun import lastcall, options, overrides, process
-from jobrun.by_hand import known_job
+from jobrun.by_hand import known_job, mode_of
 from jobrun.call import Call
 from jobrun.errors import Refused
 from jobrun.job import Job
@@ -79,13 +79,6 @@ def _check(call: Call, ledger: Ledger, row: JobRow, changed: Options) -> None:
     last = lastcall.read(row.spec)
     given = overrides.applied(last.options, overrides.write(changed))
     jobs.make(row.name, mode, given, ("true",), call.environ)
-
-
-def mode_of(ledger: Ledger, row: JobRow) -> str:
-    """Of the job's calls, by what is on record."""
-    if row.schedule is not None:
-        return options.WINDOWS
-    return options.KEY if ledger.keys(row.name, limit=1) else options.PLAIN
 
 
 def _write(

@@ -104,17 +104,34 @@ def make_plan(
 ) -> tuple[Plan, Grid | None, Stamp | None]:
     """What this call is to do, whatever its mode; `lost` are the runs that nobody saw end, `taken`
     the keys that others have under way, `named` is its own of --key, where that is known."""
-    known = stored(ledger, job.name, taken)
+    known, fates = after_loss(job, ledger, stored(ledger, job.name, taken), lost)
+    plan, grid, stamp = _make_plan(job, ledger, known, now, fates, named)
+    return tell_loss(plan, fates), grid, stamp
+
+
+def after_loss(
+    job: Job, ledger: Ledger, known: Stored, lost: Sequence[RunRow]
+) -> tuple[Stored, Mapping[str, str]]:
+    """The record as it is once the runs are given up for lost; which windows are held or dead then.
+
+    Whoever writes `Opening.lost` plans on the one, and writes and tells the other (`tell_loss`).
+    """
     if not any(run.key for run in lost):
-        return _make_plan(job, ledger, known, now, {}, named)
+        return known, {}
     from jobrun import fate
 
     found = [ledger.window(job.name, run.key) for run in lost if run.key]
     running = [row for row in found if row is not None and row.state == rows.RUNNING]
     fates = fate.after_loss(job, running)
-    known = fate.as_they_will_be(known, running, fates)
-    plan, grid, stamp = _make_plan(job, ledger, known, now, fates, named)
-    return fate.tell_loss(plan, fates), grid, stamp
+    return fate.as_they_will_be(known, running, fates), fates
+
+
+def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
+    if not fates:
+        return plan
+    from jobrun import fate
+
+    return fate.tell_loss(plan, fates)
 
 
 def _make_plan(
@@ -255,7 +272,7 @@ def carry_out(
     return end(situation, plan, work)
 
 
-def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: list[RunRow]) -> None:
+def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: Sequence[RunRow]) -> None:
     """What was found and decided, once it is on record."""
     for left_out in plan.opening.skipped:  # one that was done before has no other record of it
         ledger.skip(job.name, left_out.reason, left_out.key, job.condition, plan.opening.now)

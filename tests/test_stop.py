@@ -168,3 +168,40 @@ def test_a_run_of_another_host_is_refused(jobrun: Jobrun) -> None:
     found = jobrun("stop", "a", now=NOW)
     assert found.status == 75
     assert 'job "a": run 1 is of host db9' in found.stderr
+
+
+@linux
+@pytest.mark.parametrize("mode", [HOURLY, ("--key", "mail", "--stdin", "null")])
+def test_an_orphan_that_is_stopped_is_held_where_its_job_says_so(
+    jobrun: Jobrun, mode: tuple[str, ...]
+) -> None:
+    """--on-lost hold: it may have sent the mail, so no later call runs it but a person decides."""
+    hold = (*mode, "--on-lost", "hold")
+    with orphaned(jobrun, *hold, "-k", "1", now=NOW):
+        found = jobrun("stop", "a", now=NOW)
+    key = "a:mail" if "--key" in mode else KEY
+    assert [line.split()[1] for line in found.lines] == ["LOST", "WARNING", "hint:", "NOTE"]
+    assert f" WARNING job=a what=held key={key} " in found.stderr
+    assert f'hint: if it did its work: jobrun resolve a {key} --note "..."' in found.stderr
+    again = jobrun("run", "a", *hold, "--", "echo", "AGAIN", now="2026-09-04T12:06Z")
+    assert (again.stdout, " reason=window-held " in again.stderr) == ("", True)
+    assert jobrun.query("SELECT state, reason FROM jobrun_window") == [("held", "lost")]
+    kinds = [row[0] for row in jobrun.query("SELECT kind FROM jobrun_event ORDER BY id")]
+    assert kinds == ["lost", "held", "stop"]
+
+
+@linux
+def test_an_orphan_that_is_stopped_is_dead_after_its_last_attempt(jobrun: Jobrun) -> None:
+    """--max-attempts: finished, so that the watermark goes over it and the next has its turn."""
+    once = (*HOURLY, "--max-attempts", "1")
+    with orphaned(jobrun, *once, "-k", "1", now=NOW):
+        found = jobrun("stop", "a", now=NOW)
+    assert f" WARNING job=a what=dead key={KEY} " in found.stderr
+    assert f"hint: jobrun retry a {KEY}" in found.stderr
+    assert jobrun.query("SELECT state FROM jobrun_window") == [("dead",)]
+    assert jobrun.query("SELECT watermark, next FROM jobrun_job") == [
+        ("2026-09-04T12:00:00+00:00", "2026-09-04T13:00:00+00:00")
+    ]
+    show = ("sh", "-c", "echo $JOBRUN_WINDOW_START")
+    again = jobrun("run", "a", *once, "--", *show, now="2026-09-04T13:05Z")
+    assert again.stdout == "2026-09-04T12:00:00+00:00\n"

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from jobrun import asked, lastcall, living, process, schedule, turn, unclosed, windows
-from jobrun.by_hand import known_job
+from jobrun import asked, living, process, schedule, turn, unclosed, windows
+from jobrun.by_hand import as_last_said, known_job
 from jobrun.call import Call
 from jobrun.cli.acts import moved, stored_grid, tell, under_lock
-from jobrun.cli.plan import as_last_called
 from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import iso_z, parse_duration
 from jobrun.ledger import Ledger
@@ -115,11 +114,12 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
     with under_lock(call, name) as (ledger, row):
         if row.pause is None:  # another person has been a moment ago
             return
-        this = as_last_called(ledger, row, lastcall.of(row), call.environ)
-        grid = stored_grid(row)
-        known, void = unclosed.leave_out(turn.stored(ledger, name), call.now())
+        this = as_last_said(ledger, row, call.environ)
+        grid, lost = stored_grid(row), living.judge_open_runs(ledger, name, call).lost
+        known, fates = turn.after_loss(this, ledger, turn.stored(ledger, name), lost)
+        known, void = unclosed.leave_out(known, call.now())
         plan = asked.plan_resume(this, grid, known, call.now(), _who(call))
-        lost = living.judge_open_runs(ledger, name, call).lost
+        plan = turn.tell_loss(plan, fates)
         opening = unclosed.make_void(plan.opening, void)._replace(
             token=row.token, lost=tuple(run.id for run in lost)
         )
@@ -128,7 +128,8 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
             return
         if ledger.open(opening, None, grid.next) is None:
             raise moved(name)
-    tell(call, (*unclosed.notes_of(name, void, call.now()), *plan.notes))
+        tell(call, unclosed.notes_of(name, void, call.now()))
+        turn.tell(this, call, ledger, plan, lost)
     _tell_resumed(call, name, "resumed", row.pause)
 
 

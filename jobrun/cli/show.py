@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from jobrun import fate, lastcall, printed, schedule
+from jobrun.by_hand import mode_of
 from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import Target, find
 from jobrun.errors import UsageError
@@ -14,7 +15,6 @@ from jobrun.ledger import Ledger
 from jobrun.screen import Screen
 from jobrun.screens.origin import origin_screen
 from jobrun.screens.show import job_screen, key_screen, run_screen
-from jobrun.setting import mode_of
 from jobrun.standing import stand
 
 EVENTS = 10
