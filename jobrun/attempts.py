@@ -162,7 +162,10 @@ class Attempts:
         if is_marked:  # whatever it answered: the next one's turn
             is_next = following is not None and self._goes_on(verdict, run.unit)
             return self._claim_later(following) if is_next else None
-        return self._try_again(run, fate, verdict.answer)
+        again = self._try_again(run, fate, verdict.answer)
+        if again is None:
+            self._stand(result)
+        return again
 
     # -- the same again -----------------------------------------------------------------------
 
@@ -204,6 +207,13 @@ class Attempts:
         if running is None:
             self._settle(answer)
         return running
+
+    def _stand(self, result: Result) -> None:
+        """What failed is not tried again by this call: no event has told of it yet."""
+        try:
+            self.situation.ledger.stand(result)
+        except JobrunError as error:  # the failure itself is on record
+            self.situation.call.lines.error(error)
 
     def _claim_later(self, unit: Unit | None, attempt: int = 1) -> Running | None:
         """A unit in a transaction of its own; None where another holder has been, or it can't be

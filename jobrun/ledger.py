@@ -156,6 +156,13 @@ class Ledger(Protocol):
         None where another holder has been meanwhile, or the job is paused.
         """
 
+    def stand(self, result: Result) -> None:
+        """Of a run that is on record, and was to be tried again by its call (Result.goes_on): that
+        it is not, so that its failure is one to be told of.
+
+        Nothing where another holder has been meanwhile: it tells how its own run ends.
+        """
+
     def skip_windows(
         self,
         opening: Opening,

@@ -156,12 +156,15 @@ class SqliteLedger(SqliteReads):
 
     def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:
         with self._writing():
-            holder = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
-            if not self._database.rows(holder, (job, token)):
-                return None
-            if self._is_halted(job, claim, claim.started):
+            if not self._has_token(job, token) or self._is_halted(job, claim, claim.started):
                 return None
             return self._claim(job, token, claim)
+
+    def stand(self, result: Result) -> None:
+        with self._writing():
+            if self._has_token(result.job, result.token):
+                state, marked = self._window_state(result)
+                note_end(self._database, result._replace(goes_on=False), state, marked)
 
     def skip_windows(
         self,
@@ -186,8 +189,7 @@ class SqliteLedger(SqliteReads):
 
     def forget(self, job: str, token: int) -> bool:
         with self._writing() as transaction:
-            known = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
-            if not self._database.rows(known, (job, token)):
+            if not self._has_token(job, token):
                 transaction.roll_back()
                 return False
             # A later job of this name goes on counting: no token is ever given twice.
@@ -373,6 +375,10 @@ class SqliteLedger(SqliteReads):
         return (
             self._database.change(remember, (*told, result.job, result.token, result.beside)) == 1
         )
+
+    def _has_token(self, job: str, token: int) -> bool:
+        holder = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
+        return bool(self._database.rows(holder, (job, token)))
 
     def _fence(self, result: Result) -> Finished:
         self._end_run(result, FENCED)

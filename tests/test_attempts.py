@@ -184,6 +184,7 @@ def test_another_holder_during_the_wait_goes_before(jobrun: Jobrun) -> None:
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (11, b"1 new\n")
     assert jobrun.query("select count(*) from jobrun_run where outcome is null") == [(0,)]
+    assert events(jobrun) == []  # how it goes on is the other's to tell
 
 
 def _waits(jobrun: Jobrun) -> bool:
@@ -488,6 +489,40 @@ def test_a_job_that_fails_is_one_event_and_its_recovery_one(jobrun: Jobrun) -> N
     jobrun("run", "p", "--", "false")
     jobrun("run", "p", "--", "true")
     assert events(jobrun)[2:] == ["failed", "recovered"]
+
+
+def test_a_failure_whose_wait_is_ended_is_told_of(jobrun: Jobrun) -> None:
+    """By a signal the call never makes it good: one event, and one when a later call has."""
+    process = waiting(jobrun)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert events(jobrun) == ["failed"]
+    assert jobrun.query("select key, detail from jobrun_event") == [(KEY, "exit 11, run=1")]
+    jobrun("run", "a", *HOURLY, "--", *UNTIL, "2", now=later(75))
+    assert events(jobrun) == ["failed", "recovered"]
+
+
+def test_a_plain_failure_whose_wait_is_stopped_is_told_of(jobrun: Jobrun) -> None:
+    """FAILING says the screen, and so do the events."""
+    retries = ("--retries", "2", "--retry-delay", "1m")
+    process = jobrun.start("run", "a", *retries, "--", "false", now=NOW)
+    lock = Path(places.locks_folder(str(jobrun.ledger))) / f"{places.slug('a')}.lock"
+    until(lambda: lock.exists() and b" attempt=2 " in lock.read_bytes(), "the wait")
+    assert jobrun("stop", "a", now=later(5)).status == 0
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert sorted(map(str, events(jobrun))) == ["failed", "stop"]
+
+
+def test_a_failure_whose_next_try_is_paused_is_told_of(jobrun: Jobrun) -> None:
+    """A pause during the wait: the try does not begin, the failure stands."""
+    options = (*HOURLY, "--retries", "3", "--retry-delay", "2s")
+    process = jobrun.start("run", "a", *options, "--", *UNTIL, "9", now=NOW)
+    until(lambda: jobrun.ledger.exists() and _waits(jobrun), "the failure")
+    assert jobrun("pause", "a", now=NOW).status == 0
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (11, b"1 new\n")
+    assert events(jobrun) == ["paused", "failed"]
 
 
 # -- stopping what hangs ---------------------------------------------------------------------------
