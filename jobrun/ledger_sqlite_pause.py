@@ -39,27 +39,33 @@ UPDATE jobrun_job
 _END = """
 UPDATE jobrun_job
    SET paused_at = NULL, paused_until = NULL, paused_reason = NULL, paused_by = NULL,
-       failing = 0, failing_since = NULL, failing_run = NULL
+       failing = 0, failing_since = NULL, failing_row = failing_row + 1
  WHERE name = :job
 """
 
 # A window counts once, however often it is tried: at its first failure since the last one that was
-# processed. By the number of the run, since many end within a second.
+# processed. Neither the clock tells (many end within a second) nor the number of the run (where
+# they run beside each other, one that began before may end after).
 _COUNT = """
 UPDATE jobrun_job
-   SET failing = failing + CASE WHEN :key IS NOT NULL AND EXISTS (
-           SELECT 1 FROM jobrun_run
-            WHERE job = :job AND key = :key AND id >= failing_run AND id <> :run
-              AND kind IN ('new', 'retry') AND by_hand = 0
-              AND outcome IN ('failed', 'timed-out', 'killed', 'not-started', 'lost')
+   SET failing = failing + CASE WHEN EXISTS (
+           SELECT 1 FROM jobrun_window
+            WHERE job = :job AND key = :key AND counted_in = failing_row
        ) THEN 0 ELSE 1 END,
-       failing_since = coalesce(failing_since, :now),
-       failing_run = coalesce(failing_run, :run)
+       failing_since = coalesce(failing_since, :now)
  WHERE name = :job
 """
 
+_COUNTED = """
+UPDATE jobrun_window
+   SET counted_in = (SELECT failing_row FROM jobrun_job WHERE name = :job)
+ WHERE job = :job AND key = :key
+"""
+
 _CLEAR = """
-UPDATE jobrun_job SET failing = 0, failing_since = NULL, failing_run = NULL WHERE name = :job
+UPDATE jobrun_job
+   SET failing = 0, failing_since = NULL, failing_row = failing_row + 1
+ WHERE name = :job
 """
 
 _BEFORE = """
@@ -111,7 +117,9 @@ def count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
     run = "SELECT kind, key FROM jobrun_run WHERE id = ? AND by_hand = 0"
     for kind, key in database.rows(run, (run_id,)):
         if kind in (None, NEW, RETRY):
-            database.change(_COUNT, {"job": job, "key": key, "run": run_id, "now": iso(now)})
+            counted = {"job": job, "key": key, "now": iso(now)}
+            database.change(_COUNT, counted)
+            database.change(_COUNTED, counted)
             return True
     return False
 

@@ -126,6 +126,19 @@ def test_each_window_counts_once_since_the_last_processed_one(ledger: Ledger) ->
     assert kinds(ledger) == ["paused"]
 
 
+def test_a_window_counts_again_after_each_one_processed(ledger: Ledger) -> None:
+    """Also after a pause that a person has ended: the count begins anew, for the same windows."""
+    fail(ledger, TEN)
+    run(ledger, ELEVEN)
+    fail(ledger, TEN)
+    assert job_row(ledger).failing == 1
+    ledger.pause("j", ANNA)
+    ledger.resume("j", "anna@db1", NOW)
+    for failing in (1, 1):
+        fail(ledger, TEN)
+        assert job_row(ledger).failing == failing
+
+
 @pytest.mark.parametrize("outcome", [rows.INTERRUPTED, rows.SUCCEEDED])
 @pytest.mark.parametrize("kind", [rows.LOOKBACK, rows.RERUN])
 def test_what_does_not_count(ledger: Ledger, outcome: str, kind: str) -> None:

@@ -585,6 +585,24 @@ def test_the_others_go_on_once_the_probe_is_processed(jobrun: Jobrun, probing: C
     assert call(jobrun, *more).stdout.splitlines() == ["10 1", "11 1"]
 
 
+def test_a_window_counts_once_also_where_the_earlier_run_ends_later(
+    jobrun: Jobrun, calls: Calls
+) -> None:
+    """--pause-after: two windows have failed, one of them twice."""
+    more = ("--on-failure", "continue", "--pause-after", "3", "--retry-delay", "0")
+    nine, ten = calls.window(9, *more), calls.window(10, *more)
+    assert ten.end(3).status == 3
+    assert nine.end(3).status == 3
+    again = calls.window(9, *more, attempt=2, cap=2)
+    eleven = calls.window(11, *more)
+    again.tell(3)
+    until(lambda: ("09", 2, "failed") in outcomes(jobrun), "its second failure")
+    assert jobrun.query("select failing, paused_at from jobrun_job") == [(2, None)]
+    assert "what=paused" in eleven.end(3).stderr
+    detail = jobrun.query("select detail from jobrun_event where kind = 'paused'")
+    assert detail == [("by jobrun: 3 windows failed",)]
+
+
 def test_a_schedule_that_changes_meanwhile_is_not_changed_back(
     jobrun: Jobrun, calls: Calls
 ) -> None:
