@@ -254,7 +254,8 @@ def test_a_retry_by_hand_that_is_lost_does_not_count(jobrun: Jobrun) -> None:
     held = jobrun.start(*by_hand, stdin=subprocess.PIPE, now=at("11:10"))
     assert held.stdout is not None
     assert held.stdout.readline() == b"ready\n"
-    jobrun.change("update jobrun_job set failing = 0, failing_since = null, failing_run = null")
+    cleared = "failing = 0, failing_since = null, failing_row = failing_row + 1"
+    jobrun.change(f"update jobrun_job set {cleared}")
     held.kill()
     held.communicate(timeout=20)
     until(lambda: "LOST" in jobrun("retry", "j", "--", "false", now=at("11:20")).stderr, "the lock")
