@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from jobrun import consent, rows, windows
+from jobrun import consent, options, rows, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, notes_of
 from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso_z
@@ -106,7 +106,8 @@ def _other_bounds(start: int, end: int, row: Block, option: str, typed: str) -> 
 
 
 def _rerun(row: Block) -> str:
-    return f"jobrun rerun {(row.key or '').partition(':')[0]} {row.key}"
+    key = row.key or ""
+    return options.typed("rerun", key.partition(":")[0], key)
 
 
 def _span(start: int, end: int) -> str:
@@ -239,8 +240,9 @@ def plan_skip(
         start = windows.parse_when(when, grid.zone, now, name)
         window, block = _window_at(grid, known, start, "WHEN", when, True)
         if block is not None and block.state == rows.DEAD:
-            hint = f'jobrun resolve {name} {block.key} --note "..."'
-            raise UsageError(f"{block.key} is dead: it will not be run anyhow", hint)
+            key = block.key or ""
+            hint = f'{options.typed("resolve", name, key)} --note "..."'
+            raise UsageError(f"{key} is dead: it will not be run anyhow", hint)
         start, end = window.start, window.end
     else:
         start, end = _range(name, grid, since or "", until or "", now, known)

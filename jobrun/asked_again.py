@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import consent, rows, windows
+from jobrun import consent, options, rows, windows
 from jobrun.errors import UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import Note, Plan, Skip, Unit, note
@@ -93,11 +93,11 @@ def _one(
         if ready > now:
             return _not_closed(windows.key(job.name, start), ready)
     if block is not None and block.start < start and block.key is not None:
-        raise inside(typed, block.key, block.end, f"jobrun retry {job.name} {block.key}")
+        raise inside(typed, block.key, block.end, options.typed("retry", job.name, block.key))
     state = "pending" if block is None else block.state
     raise UsageError(
         f'WHEN "{typed}" is {state}: retry is for what failed, is dead or held',
-        f"jobrun rerun {job.name} {windows.key(job.name, start)}",
+        options.typed("rerun", job.name, windows.key(job.name, start)),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from jobrun import rows, windows
+from jobrun import options, rows, windows
 from jobrun.instants import iso
 from jobrun.plans import Note, note
 from jobrun.rows import GAP, Block, Gap, Stored, WindowRow
@@ -141,7 +141,8 @@ def _ended_notes(name: str, ended: tuple[str, ...]) -> Iterator[Note]:
     """Each by its key, as long as they are few; a night of failed minutes is one line."""
     if len(ended) <= FEW:
         for key in ended:
-            yield note("WARNING", name, rows.NOT_LATEST, f"jobrun rerun {name} {key}", key=key)
+            again = options.typed("rerun", name, key)
+            yield note("WARNING", name, rows.NOT_LATEST, again, key=key)
     else:
         more = {"windows": len(ended), "first": ended[0], "last": ended[-1]}
         yield note("WARNING", name, rows.NOT_LATEST, f"jobrun windows {name}", **more)

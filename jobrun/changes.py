@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobrun import consent
+from jobrun import consent, options
 from jobrun.instants import iso
 from jobrun.plans import Note, note
 from jobrun.rows import JobRow, Opening, Stored
@@ -70,8 +70,9 @@ def _after_was(row: JobRow) -> str | None:
 
 def _first_ignored(job: Job, asked_for: str, mark: int) -> Note:
     start = "A" if asked_for in ("latest", "none") else asked_for
+    backfill = options.typed("backfill", job.name, "--from", start, "--to", iso(mark))
     hint = (
-        f"older windows: jobrun backfill {job.name} --from {start} --to {iso(mark)}; to leave"
-        f' some out: jobrun skip {job.name} --from A --to B --reason "..."'
+        f"older windows: {backfill}; to leave some out:"
+        f' jobrun skip {job.name} --from A --to B --reason "..."'
     )
     return note("NOTE", job.name, "first-ignored", hint, asked=asked_for, watermark=mark)

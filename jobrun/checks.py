@@ -17,6 +17,7 @@ from jobrun.errors import JobrunError
 from jobrun.instants import MINUTE, iso
 from jobrun.ledger import Ledger
 from jobrun.lock_file import FileLock
+from jobrun.options import typed
 from jobrun.screen import plural
 
 OK, WARN, FAIL = "ok", "WARN", "FAIL"
@@ -80,6 +81,7 @@ def _filesystem(patient: Patient) -> Iterator[Check]:
 _TRY_LOCK = """
 import sys
 from jobrun.lock_file import FileLock
+from jobrun.options import typed
 print(FileLock(*sys.argv[1:]).acquire())
 """
 
@@ -116,7 +118,7 @@ def _other_ledgers(patient: Patient) -> Iterator[Check]:
     found = [path for path in _likely(patient.environ) if os.path.realpath(path) != patient.path]
     others = [path for path in dict.fromkeys(found) if os.access(path, os.R_OK)]
     if others:
-        hint = f"jobrun status --ledger {others[0]}"
+        hint = typed("status", "--ledger", others[0])
         yield Check(OK, "others", f"{', '.join(others)} can be read, too", hint)
 
 

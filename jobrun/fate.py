@@ -166,7 +166,8 @@ def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
 
 def hint(name: str, key: str, state: str) -> str:
     """What a person can do about what is dead or held."""
-    again = f"jobrun retry {name} {key}"
+    again = options.typed("retry", name, key)
     if state == rows.DEAD:
         return again
-    return f'if it did its work: jobrun resolve {name} {key} --note "..."; else: {again}'
+    resolve = options.typed("resolve", name, key)
+    return f'if it did its work: {resolve} --note "..."; else: {again}'

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import lastcall, places, process, schedule, turn
+from jobrun import lastcall, options, places, process, schedule, turn
 from jobrun.by_hand import as_last_said, known_job
 from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
 from jobrun.ladder import PATIENCE, Ladder
@@ -154,7 +154,7 @@ def _ask(halt: Halt, run: RunRow) -> None:
     except PermissionError:
         raise Refused(
             f'job "{run.job}": run {run.id} is {run.user}\'s, not yours to stop (pid {run.pid})',
-            f"sudo -u {run.user} -H jobrun stop {run.job}",
+            options.shell_text(("sudo", "-u", run.user, "-H", "jobrun", "stop", run.job)),
         ) from None
 
 

@@ -304,7 +304,8 @@ def _key(name: str, given: Mapping[str, str]) -> str | None:
         raise UsageError(f"--key {_shown(key[:40])}: 1 to {MAX_KEY} printable characters")
     if len(key) >= 16 and key[:4].isdigit() and key[4] == "-" and key[10] in "T ":
         raise UsageError(
-            f'--key "{key}" looks like a window; a key is no instant', f"--window {key}"
+            f'--key "{key}" looks like a window; a key is no instant',
+            options.shell_text(("--window", key)),
         )
     return f"{name}:{key}"
 

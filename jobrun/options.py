@@ -326,11 +326,21 @@ def no_command(argv: Sequence[str]) -> UsageError:
 
 def shell_text(words: Iterable[str]) -> str:
     """The words as one could type them into sh; quotes only where they are needed."""
-    safe = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./{}")
     return " ".join(
-        word if word and safe.issuperset(word) else "'" + word.replace("'", "'\\''") + "'"
-        for word in words
+        word if _is_plain(word) else "'" + word.replace("'", "'\\''") + "'" for word in words
     )
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a shell leaves it as it is; one that is not sh makes two words of `{a,b}`."""
+    if not word or ("{" in word and ("," in word or ".." in word)):
+        return False
+    return all(c.isalnum() or c in "@%_-+=:,./{}" for c in word)
+
+
+def typed(*words: str) -> str:
+    """A command of ours as a person can type it: `jobrun retry drop 'drop:my file.csv'`."""
+    return shell_text(("jobrun", *words))
 
 
 def check_modes(given: Iterable[str], mode: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jobrun import command, placeholders, rows
+from jobrun import command, options, placeholders, rows
 from jobrun.errors import EXIT_NOT_RECORDED, JobrunError
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class Report:
             if hint:
                 lines.say("hint", hint)
         elif word == "FAILED" and output.bytes:
-            where = f" --ledger {self.job.ledger}" if self.job.ledger else ""
-            lines.say("hint", f"jobrun logs {self.claimed.run_id}{where}")
+            where = ("--ledger", self.job.ledger) if self.job.ledger else ()
+            lines.say("hint", options.typed("logs", str(self.claimed.run_id), *where))
         if ended.wants_terminal:
             lines.say("hint", "the command wants the terminal: --stdin inherit")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
-from jobrun import lastcall, links, rows, schedule, windows
+from jobrun import lastcall, links, options, rows, schedule, windows
 from jobrun.errors import ConfigError, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import Skip
@@ -132,14 +132,12 @@ class Upstream:
 
 def _way_out(name: str, key: str, stretch: Stretch) -> str:
     """What a person can type: the upstream once more, or our window not at all."""
-    again = f"backfill {name} --from {iso_z(stretch.start)} --to {iso_z(stretch.end)}"
+    span = "--from", iso_z(stretch.start), "--to", iso_z(stretch.end)
+    again = options.typed("backfill", name, *span)
     if stretch.state == rows.DEAD:
-        again = f"retry {name} {iso_z(stretch.start)}"
-    job = key.partition(":")[0]
-    return (
-        f'jobrun {again}; or jobrun skip {job} {key} --reason "...";'
-        f" or --after {name}:{links.FINISHED}"
-    )
+        again = options.typed("retry", name, iso_z(stretch.start))
+    skip = options.typed("skip", key.partition(":")[0], key)
+    return f'{again}; or {skip} --reason "..."; or --after {name}:{links.FINISHED}'
 
 
 def hurdle(upstreams: Iterable[Upstream], key: str, start: int, end: int) -> Skip | None:

@@ -10,6 +10,7 @@ from jobrun import (
     asked,
     asked_again,
     living,
+    options,
     places,
     process,
     run,
@@ -91,7 +92,7 @@ def resolve(call: Call, name: str, when: str, note: str, dry_run: bool) -> int:
         if unit.state not in (DEAD, HELD):
             raise UsageError(
                 f"{unit.key} is {unit.state}: resolve is for what is dead or held",
-                f"jobrun explain {name} {unit.key}",
+                options.typed("explain", name, unit.key),
             )
         by = f"{call.caller.user}@{call.caller.host}"
         what = {"job": name, "what": "would-resolve" if dry_run else "resolved", "key": unit.key}
@@ -116,7 +117,7 @@ def _unit(call: Call, ledger: Ledger, row: JobRow, when: str) -> WindowRow:
         start = windows.parse_when(when, stored_grid(row).zone, call.now(), row.name)
         block = next(ledger.blocks(row.name, start), None)
         if block is not None and block.key is not None and block.start < start:
-            hint = f'jobrun resolve {row.name} {block.key} --note "..."'
+            hint = f'{options.typed("resolve", row.name, block.key)} --note "..."'
             raise asked_again.inside(when, block.key, block.end, hint)
         if found := ledger.window(row.name, windows.key(row.name, start)):
             return found

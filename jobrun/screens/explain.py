@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from jobrun.instants import iso, iso_z
+from jobrun.options import typed
 from jobrun.rows import (
     DEAD,
     FAILED,
@@ -260,13 +261,13 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     name, key = standing.facts.job.name, story.subject.key
     state, is_window = story.subject.state, story.subject.start is not None
     if state in (FAILED, LOST, DEAD, HELD):
-        yield f"jobrun retry {name} {key}"
+        yield typed("retry", name, key)
     if state in (DEAD, HELD):
-        yield f'jobrun resolve {name} {key} --note "..."'
+        yield f'{typed("resolve", name, key)} --note "..."'
     if state in (FAILED, LOST):
-        yield f'jobrun skip {name} {key} --reason "..."'
+        yield f'{typed("skip", name, key)} --reason "..."'
     if state in (SKIPPED, PROCESSED) and is_window:
-        yield f"jobrun rerun {name} {key}"
+        yield typed("rerun", name, key)
     if state == OUTSIDE:
         yield f"jobrun backfill {name} --from {iso_z(story.subject.start or 0)} --to T"
     if state in (FAILED, PENDING) and standing.facts.job.is_paused(now):
@@ -274,7 +275,7 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     if state == PENDING:
         yield f"jobrun plan {name}"
     if story.behind is not None:
-        yield f"jobrun explain {name} {story.behind.key}"
+        yield typed("explain", name, story.behind.key)
     if story.upstream is not None and story.upstream.hint is not None:
         yield story.upstream.hint
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from jobrun import rows
 from jobrun.fate import longest_on_record
 from jobrun.instants import iso
+from jobrun.options import typed
 from jobrun.rows import Pause, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
@@ -186,8 +187,9 @@ def _held(standing: Standing, now: int) -> tuple[str, str]:
     windows = any(row.start is not None for row in found)
     later = max(0, (behind or 0) - len(standing.facts.unfinished)) if stops and windows else 0
     what += _later(later)
-    name, key = standing.facts.job.name, found[0].key
-    return ", ".join(what), f'jobrun retry {name}    jobrun resolve {name} {key} --note "..."'
+    name = standing.facts.job.name
+    resolve = typed("resolve", name, found[0].key)
+    return ", ".join(what), f'jobrun retry {name}    {resolve} --note "..."'
 
 
 def _later(count: int) -> list[str]:
