@@ -90,7 +90,7 @@ def last_call(path: str, name: str) -> tuple[LastCall, bool]:
     ledger = open_ledger(path, create=False)
     try:
         row = known_job(ledger, name)
-        return lastcall.of(row), row.schedule is not None
+        return as_it_would_be(ledger, row), row.schedule is not None
     finally:
         ledger.close()
 
@@ -116,10 +116,22 @@ def mode_of(ledger: Ledger, row: JobRow) -> str:
     return options.KEY if ledger.keys(row.name, limit=1) else options.PLAIN
 
 
+def as_it_would_be(ledger: Ledger, row: JobRow) -> LastCall:
+    """The last call, with what is set on record. Raises UsageError where a call would refuse it."""
+    mode = mode_of(ledger, row)
+    if row.overrides is not None:
+        from jobrun import overrides
+
+        known, line = overrides.read(row.overrides), lastcall.read(row.spec).options
+        overrides.refuse_unsafe(row.name, overrides.fit(row.name, mode, line, known), known)
+    return lastcall.of(row, mode)
+
+
 def as_last_said(ledger: Ledger, row: JobRow, environ: Mapping[str, str]) -> Job:
     """What the options of the last call say, whatever its command is. Raises UsageError."""
-    given = dict(lastcall.of(row).options)
-    return jobs.make(row.name, mode_of(ledger, row), given, ("true",), environ)
+    mode = mode_of(ledger, row)
+    given = dict(lastcall.of(row, mode).options)
+    return jobs.make(row.name, mode, given, ("true",), environ)
 
 
 def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, str]) -> Job:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
-from jobrun.options import BY_NAME
+from jobrun.options import BY_NAME, KEY, WINDOWS
 from jobrun.rows import Caller, JobRow
 from jobrun.value import NamedTuple
 
@@ -84,14 +84,19 @@ def _hash(command: tuple[str, ...]) -> str:
     return sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def of(row: JobRow | None) -> LastCall:
-    """The job's last call as it would be now: with the options that are set on record."""
+def of(row: JobRow | None, mode: str | None = None) -> LastCall:
+    """The job's last call as it would be now: with the options that are set on record, and fit.
+
+    `mode` of its calls: for one without windows only the ledger knows it (by_hand.mode_of).
+    """
     last = read(row.spec if row is not None else None)
     if row is None or row.overrides is None:
         return last
     from jobrun import overrides
 
-    return last._replace(options=overrides.applied(last.options, row.overrides))
+    mode = mode or (WINDOWS if row.schedule is not None else KEY)
+    known = overrides.read(row.overrides)
+    return last._replace(options=overrides.fit(row.name, mode, last.options, known).options)
 
 
 def read(spec: str | None) -> LastCall:

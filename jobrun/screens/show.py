@@ -78,7 +78,7 @@ def job_screen(
         ),
         ("in folder", _maybe(call.cwd)),
         ("options", _maybe(shell_text(_words(call.options)))),
-        ("set on record", _set_on_record(job)),
+        ("set on record", _set_on_record(job, call.options)),
         ("command", _maybe(command if call.command else None)),
         ("first window", _maybe(job.first)),
         ("token", Cell(str(job.token))),
@@ -100,10 +100,14 @@ def _words(options: dict[str, str]) -> list[str]:
     return words
 
 
-def _set_on_record(job: JobRow) -> Cell | None:
+def _set_on_record(job: JobRow, used: Mapping[str, str]) -> Cell | None:
     """Which of the options they are; --origin says by whom, and why."""
-    found = overrides.values(job.overrides).items()
-    shown = ", ".join(overrides.shown(name, value) for name, value in found)
+    found = [
+        overrides.shown(name, each.value)
+        + ("" if used.get(name) == each.value else " (does not fit: not used)")
+        for name, each in overrides.read(job.overrides).items()
+    ]
+    shown = ", ".join(found)
     return Cell(f"{shown}    (--origin)", style=STILL) if shown else None
 
 
