@@ -26,7 +26,7 @@ from jobrun.errors import (
 )
 from jobrun.instants import iso_z
 from jobrun.key_file import Stamp
-from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opening, Result
+from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opened, Opening, Result
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
@@ -70,12 +70,19 @@ class Attempts:
         self.told = row.told if row else None
         self.told_at = row.told_at if row else None
 
-    def run(self, units: tuple[Unit, ...], opening: Opening, on_open: Callable[[], None]) -> bool:
-        """Run them in order, as far as they go. False where another holder has been: plan again."""
-        running = self._open(units[0], opening)
+    def run(
+        self, units: tuple[Unit, ...], opening: Opening, on_open: Callable[[Opened], None]
+    ) -> bool:
+        """Run them in order, as far as they go. False where another holder has been, or where what
+        was lost has paused the job: plan again.
+
+        `on_open` tells what is on record by then, also where nothing runs.
+        """
+        opened, running = self._open(units[0], opening)
+        if opened is not None:
+            on_open(opened)
         if running is None:
             return False
-        on_open()
         progress = self._watch(len(units))
         try:
             for unit, following in zip(units, (*units[1:], None), strict=True):
@@ -102,7 +109,7 @@ class Attempts:
 
     # -- one run ----------------------------------------------------------------------------------
 
-    def _open(self, unit: Unit, opening: Opening) -> Running | None:
+    def _open(self, unit: Unit, opening: Opening) -> tuple[Opened | None, Running | None]:
         child = self._start()
         try:
             claim = self._claim(unit, child)
@@ -112,9 +119,9 @@ class Attempts:
             raise
         if opened is None or opened.claimed is None:
             child.cancel()
-            return None
+            return opened, None
         self.token = opened.token
-        return Running(unit, child, opened.claimed)
+        return opened, Running(unit, child, opened.claimed)
 
     def _attempt(
         self, running: Running, following: Unit | None, progress: Progress | None

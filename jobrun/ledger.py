@@ -138,7 +138,8 @@ class Ledger(Protocol):
         """Close dead runs, take a token, write what planning decided, claim the first window.
 
         None where the token read is no longer the job's, or where the job has been paused since
-        and the claim is not by hand: plan again.
+        and the claim is not by hand: plan again. What was lost may itself pause it (Breaker): then
+        all is written but the claim, and whoever planned plans again, too.
         """
 
     def finish(

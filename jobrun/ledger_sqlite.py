@@ -23,10 +23,10 @@ from jobrun.ledger_sqlite_events import note_end
 from jobrun.ledger_sqlite_pause import (
     before_end,
     begin_pause,
-    count_failure,
     end_pause,
     is_paused,
     weigh_end,
+    weigh_loss,
 )
 from jobrun.ledger_sqlite_reads import SqliteReads
 from jobrun.ledger_sqlite_values import damaged
@@ -49,6 +49,7 @@ from jobrun.ledger_sqlite_windows import (
 )
 from jobrun.rows import (
     BY_HAND,
+    DEAD,
     FAILED,
     FENCED,
     LOST,
@@ -279,20 +280,18 @@ class SqliteLedger(SqliteReads):
         """
         with self._writing() as transaction:
             token = self._take_token(opening)
-            if token is None:
+            if token is None or self._is_halted(opening.job, claim, opening.now):
                 transaction.roll_back()
                 return None
+            tripped = self._lose_runs(opening)
             self._write_opening(opening, token)
-            if self._is_halted(opening.job, claim, opening.now):
-                transaction.roll_back()
-                return None
-            claimed = write(token)
+            # A pause that comes of what was lost stays, and all that was found with it.
+            is_halted = self._is_halted(opening.job, claim, opening.now)
+            claimed = None if is_halted else write(token)
             watermark = advance(self._database, opening.job, next_boundary)
-        return Opened(token, watermark, claimed)
+        return Opened(token, watermark, claimed, tripped)
 
     def _write_opening(self, opening: Opening, token: int) -> None:
-        for run_id in opening.lost:
-            self._lose(opening, run_id)
         for key in opening.void:
             void_window(self._database, opening.job, key, opening.now)
         for gap in opening.gaps:
@@ -325,19 +324,27 @@ class SqliteLedger(SqliteReads):
             self._database.rows("SELECT token FROM jobrun_job WHERE name = ?", (opening.job,))[0][0]
         )
 
-    def _lose(self, opening: Opening, run_id: int) -> None:
+    def _lose_runs(self, opening: Opening) -> Pause | None:
+        """The pause that the breaker makes of them."""
+        tripped = None
+        for run_id in opening.lost:
+            tripped = self._lose(opening, run_id) or tripped
+        return tripped
+
+    def _lose(self, opening: Opening, run_id: int) -> Pause | None:
         """Nobody saw it end: no end is made up, and its window is due at once."""
         lost = self._database.change(
             "UPDATE jobrun_run SET outcome = ? WHERE id = ? AND job = ? AND outcome IS NULL",
             (LOST, run_id, opening.job),
         )
         if not lost:
-            return
+            return None
         ((key,),) = self._database.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
         state = dict(opening.fates).get(key, FAILED)
         lose_window(self._database, opening.job, key, state, opening.now)
-        count_failure(self._database, opening.job, run_id, opening.now)
         self._add_event(opening, key, LOST, f"run={run_id}")
+        blocks = partial(self.blocks, opening.job)
+        return weigh_loss(self._database, opening, run_id, state == DEAD, blocks)
 
     def _add_event(self, opening: Opening, key: str | None, kind: str, detail: str | None) -> None:
         add_event(self._database, opening.job, opening.now, key, kind, detail)

@@ -20,6 +20,7 @@ from jobrun.rows import (
     SUCCEEDED,
     Block,
     Breaker,
+    Opening,
     Pause,
     Result,
 )
@@ -84,6 +85,15 @@ class Before(NamedTuple):
     failing: int
 
 
+class _Failure(NamedTuple):
+    """What the breaker weighs of a run that failed or was lost."""
+
+    job: str
+    run_id: int
+    at: int
+    is_dead: bool  # so is its window
+
+
 def is_paused(database: Database, job: str, now: int) -> bool:
     pause = _pause(database, job)
     return pause is not None and pause.holds(now)
@@ -112,18 +122,6 @@ def end_pause(database: Database, job: str, by: str, now: int) -> bool:
 # -- the breaker ----------------------------------------------------------------------------------
 
 
-def count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
-    """Of a run in its turn; what a person asks for by hand does not count, nor what runs again."""
-    run = "SELECT kind, key FROM jobrun_run WHERE id = ? AND by_hand = 0"
-    for kind, key in database.rows(run, (run_id,)):
-        if kind in (None, NEW, RETRY):
-            counted = {"job": job, "key": key, "now": iso(now)}
-            database.change(_COUNT, counted)
-            database.change(_COUNTED, counted)
-            return True
-    return False
-
-
 def before_end(database: Database, run_id: int) -> Before:
     for row in database.rows(_BEFORE, (run_id,)):
         return Before(*row)
@@ -138,7 +136,12 @@ def weigh_end(
     `marked` is whether its command marked it, `blocks` what is on record from an instant on.
     """
     if result.outcome != SUCCEEDED and not marked:
-        return _weigh_failure(database, result, blocks), None
+        if result.outcome not in FAILURES:
+            return None, None
+        failure = _Failure(result.job, result.run_id, result.ended, result.is_dead)
+        # Where the call tries again it is not settled yet that it fails.
+        breaker = None if result.goes_on else result.breaker
+        return _weigh_failure(database, failure, breaker, blocks), None
     if before.kind == LOOKBACK or (before.state == PROCESSED and not marked):
         return None, None  # once more: nothing new is done
     return None, _weigh_success(database, result, before.failing)
@@ -160,29 +163,47 @@ def _weigh_success(database: Database, result: Result, failing: int) -> Pause | 
     return pause
 
 
-def _weigh_failure(database: Database, result: Result, blocks: Blocks) -> Pause | None:
+def weigh_loss(
+    database: Database, opening: Opening, run_id: int, is_dead: bool, blocks: Blocks
+) -> Pause | None:
+    """The pause that a lost run makes, as any other failure."""
+    failure = _Failure(opening.job, run_id, opening.now, is_dead)
+    return _weigh_failure(database, failure, opening.breaker, blocks)
+
+
+def _weigh_failure(
+    database: Database, failure: _Failure, breaker: Breaker | None, blocks: Blocks
+) -> Pause | None:
     """Count it; the pause that the breaker makes of it, None where it makes none."""
-    is_failure = result.outcome in FAILURES
-    if not is_failure or not count_failure(database, result.job, result.run_id, result.ended):
+    job, run_id, at, is_dead = failure
+    if not _count_failure(database, job, run_id, at) or breaker is None:
         return None
-    if result.breaker is None or result.goes_on:  # that it fails is not settled yet
-        return None
-    until = None
-    if result.breaker.probe_after is not None:
-        until = result.ended + result.breaker.probe_after
-    pause = _pause(database, result.job)
+    until = None if breaker.probe_after is None else at + breaker.probe_after
+    pause = _pause(database, job)
     if pause is not None:
-        if pause.by == BREAKER and not pause.holds(result.ended):  # the probe has failed
-            _put(database, result.job, pause._replace(at=result.ended, until=until))
+        if pause.by == BREAKER and not pause.holds(at):  # the probe has failed
+            _put(database, job, pause._replace(at=at, until=until))
         return None
-    failed, waiting = _failing(database, result.job, result.breaker, blocks)
-    if result.is_dead:  # the next ones have their turn, and count when they have failed
+    failed, waiting = _failing(database, job, breaker, blocks)
+    if is_dead:  # the next ones have their turn, and count when they have failed
         waiting = 0
-    if failed + waiting < result.breaker.windows:
+    if failed + waiting < breaker.windows:
         return None
-    tripped = Pause(result.ended, until, BREAKER, _reason(failed, waiting))
-    begin_pause(database, result.job, tripped)
+    tripped = Pause(at, until, BREAKER, _reason(failed, waiting))
+    begin_pause(database, job, tripped)
     return tripped
+
+
+def _count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
+    """Of a run in its turn; what a person asks for by hand does not count, nor what runs again."""
+    run = "SELECT kind, key FROM jobrun_run WHERE id = ? AND by_hand = 0"
+    for kind, key in database.rows(run, (run_id,)):
+        if kind in (None, NEW, RETRY):
+            counted = {"job": job, "key": key, "now": iso(now)}
+            database.change(_COUNT, counted)
+            database.change(_COUNTED, counted)
+            return True
+    return False
 
 
 def _reason(failed: int, waiting: int) -> str:

@@ -30,7 +30,7 @@ from jobrun.plans import Plan, Skip, Unit
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
     from jobrun.key_file import Stamp
-    from jobrun.rows import JobRow, RunRow
+    from jobrun.rows import JobRow, Opened, RunRow
     from jobrun.schedule import Grid
 
 PATIENCE = 30  # seconds for others that claim: a moment each, but on a slow disk, and many of them
@@ -184,12 +184,14 @@ class Beside:
         if situation.signals.received:
             return work
 
-        def opened() -> None:
-            self._gate.unlock()
-            turn.tell(situation.job, situation.call, situation.ledger, plan, judged.lost)
+        def on_open(opened: Opened) -> None:
+            if opened.claimed is not None:  # or the plan is made again, under the lock
+                self._gate.unlock()
+            job, call, ledger = situation.job, situation.call, situation.ledger
+            turn.tell(job, call, ledger, plan, judged.lost, opened.tripped)
 
-        opening = turn.complete(plan.opening, situation, row, judged.lost)
-        if not work.run((unit,), opening, opened):
+        opening = turn.complete(plan.opening, situation, row, judged.lost, grid)
+        if not work.run((unit,), opening, on_open):
             return None
         self._tried.add(unit.key)
         self._retried += unit.kind == rows.RETRY

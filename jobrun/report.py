@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobrun.output import Output
     from jobrun.plans import Unit
     from jobrun.process import Ended, Signals
-    from jobrun.rows import Claimed, Fate, Finished, RunRow
+    from jobrun.rows import Claimed, Fate, Finished, Pause, RunRow
 
 NOT_RECORDED = "not-recorded"  # an outcome that no row has
 
@@ -77,9 +77,7 @@ class Report:
     def _breaker(self, finished: Finished) -> None:
         lines = self.call.lines
         if pause := finished.tripped:
-            what = {"until": pause.until, "by": pause.by, "why": pause.reason}
-            lines.event("WARNING", self._note("paused", **what))
-            lines.say("hint", f"after the repair: jobrun resume {self.job.name}")
+            paused(self.call, self.job.name, pause, self.claimed.run_id)
         if pause := finished.resumed:
             lines.event("NOTE", self._note("resumed", by=pause.by, was=pause.text))
 
@@ -162,6 +160,14 @@ def lost(call: Call, row: RunRow) -> None:
     fields["outcome"] = rows.LOST
     fields |= {"attempt": row.attempt, "run": row.id, "at": call.now()}
     call.lines.event("LOST", fields)
+
+
+def paused(call: Call, job: str, pause: Pause, run: int | None = None) -> None:
+    """By the job itself: by the end of a run, or by runs that were found lost."""
+    what = {"until": pause.until, "by": pause.by, "why": pause.reason}
+    fields: dict[str, object] = {"job": job, "what": rows.PAUSED, **what, "run": run}
+    call.lines.event("WARNING", {**fields, "at": call.now()})
+    call.lines.say("hint", f"after the repair: jobrun resume {job}")
 
 
 def _word(verdict: Verdict, finished: Finished | None) -> str:

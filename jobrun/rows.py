@@ -330,12 +330,14 @@ class Opening(NamedTuple):
     clock_jump_at: int | None = None  # stored as given: None clears it
     keep_largest_now: bool = False  # a clock that is not believed yet
     resumed_by: str | None = None  # who ends the pause on record; BREAKER: only if its time is over
+    breaker: Breaker | None = None  # by which what is lost is weighed
 
 
 class Opened(NamedTuple):
     token: int
     watermark: int | None
-    claimed: Claimed | None
+    claimed: Claimed | None  # None also where what was lost has paused the job
+    tripped: Pause | None = None  # the breaker has paused it by what was lost
 
 
 class Breaker(NamedTuple):

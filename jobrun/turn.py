@@ -26,7 +26,7 @@ from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, Refused, UsageError
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
-from jobrun.rows import JobRow, Opening, RunRow, Source, Stored
+from jobrun.rows import JobRow, Opened, Opening, Pause, RunRow, Source, Stored
 
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
@@ -251,28 +251,44 @@ def carry_out(
     lost: list[RunRow],
     stamp: Stamp | None,
 ) -> int | None:
-    """Write and run what was planned. None where another holder has been: plan again.
+    """Write and run what was planned. None where another holder has been, or where what was lost
+    has paused the job: plan again.
 
     `row` is the job's as it was before anything else was read.
     """
     job, call, ledger = situation.job, situation.call, situation.ledger
-    opening = complete(plan.opening, situation, row, lost)
+    opening = complete(plan.opening, situation, row, lost, grid)
     following = grid.next if grid is not None else None
     if not plan.units:
-        if (plan.writes or lost) and ledger.open(opening, None, following) is None:
-            return None
-        tell(job, call, ledger, plan, lost)
+        tripped = None
+        if plan.writes or lost:
+            opened = ledger.open(opening, None, following)
+            if opened is None:
+                return None
+            tripped = opened.tripped
+        tell(job, call, ledger, plan, lost, tripped)
         _tell_backlog(situation, plan.left_text, plan.left_from)
         return _skip(situation, plan)
     work = Attempts(situation, grid, stamp, row)
     if situation.signals.received:
         return EXIT_SIGNAL + situation.signals.received
-    if not work.run(plan.units, opening, lambda: tell(job, call, ledger, plan, lost)):
+
+    def on_open(opened: Opened) -> None:
+        tell(job, call, ledger, plan, lost, opened.tripped)
+
+    if not work.run(plan.units, opening, on_open):
         return None
     return end(situation, plan, work)
 
 
-def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: Sequence[RunRow]) -> None:
+def tell(
+    job: Job,
+    call: Call,
+    ledger: Ledger,
+    plan: Plan,
+    lost: Sequence[RunRow],
+    tripped: Pause | None = None,
+) -> None:
     """What was found and decided, once it is on record."""
     for left_out in plan.opening.skipped:  # one that was done before has no other record of it
         ledger.skip(job.name, left_out.reason, left_out.key, job.condition, plan.opening.now)
@@ -282,10 +298,16 @@ def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: Sequence[RunRow
         report.lost(call, run)
         values_file.remove(places.values_file(call.ledger, run.id))
     _tell_notes(job, call, plan)
+    if tripped is not None:
+        report.paused(call, job.name, tripped)
 
 
 def complete(
-    opening: Opening, situation: Situation, row: JobRow | None, lost: list[RunRow]
+    opening: Opening,
+    situation: Situation,
+    row: JobRow | None,
+    lost: list[RunRow],
+    grid: Grid | None,
 ) -> Opening:
     """The policy's opening, with what only the call knows.
 
@@ -298,7 +320,14 @@ def complete(
         folder = places.working_folder()
         spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
     token = row.token if row is not None else 0
-    return opening._replace(token=token, spec=spec, lost=tuple(run.id for run in lost))
+    breaker = None
+    # On a clock that is doubted it only counts: a pause until a year ahead would stay.
+    if lost and job.pause_after is not None and not opening.keep_largest_now:
+        from jobrun.breaker import breaker_of
+
+        breaker = breaker_of(job, grid, call.now)
+    ids = tuple(run.id for run in lost)
+    return opening._replace(token=token, spec=spec, lost=ids, breaker=breaker)
 
 
 def end(situation: Situation, plan: Plan, work: Attempts) -> int:

@@ -285,6 +285,89 @@ def test_a_lost_run_is_a_failure_too(jobrun: Jobrun) -> None:
     assert tripped(jobrun(*call, *PICKY, now=at("12:10"), env=bad("09")))
 
 
+def lose(jobrun: Jobrun, call: tuple[str, ...], now: str) -> None:
+    """A call that is killed while its command runs; its guardian may be at work still."""
+
+    def is_killed() -> bool:
+        held = jobrun.start(
+            *call, "--stdin", "inherit", "--", *HOLD, stdin=subprocess.PIPE, now=now
+        )
+        assert held.stdout is not None
+        is_ready = held.stdout.readline() == b"ready\n"
+        held.kill()
+        held.communicate(timeout=20)
+        return is_ready
+
+    until(is_killed, "the lock, and a window")
+
+
+def after_loss(jobrun: Jobrun, call: tuple[str, ...], now: str, *command: str) -> Result:
+    """The call that finds it."""
+    seen: list[Result] = []
+
+    def found() -> bool:
+        seen.append(jobrun(*call, "--", *command, now=now))
+        return "LOST" in seen[-1].stderr
+
+    until(found, "the lock")
+    return seen[-1]
+
+
+def test_M6_lost_windows_pause_it_as_surely(jobrun: Jobrun) -> None:
+    """kill -9 each hour: after three the next call finds the third lost, and runs nothing."""
+    calls = ("run", "j", "--every", "1h", "--first", at("11:00"), "--max-attempts", "1", "-q")
+    call = (*calls, "--pause-after", "3", "--busy-exit", "7")
+    for time in ("12:05", "13:05", "14:05"):
+        lose(jobrun, call, at(time))
+    found = after_loss(jobrun, call, at("15:05"), "echo", "no")
+    assert (found.status, found.stdout, tripped(found)) == (7, "", True)
+    assert found.stderr.count("what=paused") == 1
+    assert 'why="3 windows failed"' in found.stderr
+    assert found.stderr.count(" LOST ") == found.stderr.count("what=dead") == 1
+    keys = [f"j:{DAY}T{hour}:00:00+00:00" for hour in ("11", "12", "13")]
+    assert runs(jobrun) == [(key, 1, "lost") for key in keys]
+    assert not tripped(jobrun(*call, "--", "echo", "no", now=at("16:05")))
+    assert len(runs(jobrun)) == 3
+    assert events(jobrun) == [("paused", "by jobrun: 3 windows failed")]
+
+
+def test_those_that_wait_for_a_lost_one_count_too(jobrun: Jobrun) -> None:
+    """One window is lost at each try: the second one that closes is the last straw."""
+    call = ("run", "j", "--every", "1h", "--first", at("09:00"), "--pause-after", "2")
+    for time in ("10:05", "10:10", "10:15"):
+        lose(jobrun, call, at(time))
+    found = after_loss(jobrun, call, at("11:05"), "echo", "no")
+    assert (found.stdout, tripped(found)) == ("", True)
+    assert 'why="2 windows failed or wait for one that did"' in found.stderr
+    assert len(events(jobrun)) == 1
+
+
+def test_a_lost_probe_pauses_it_again_from_then(jobrun: Jobrun) -> None:
+    """Found at 11:15: the next one at 12:15; no second event, no second WARNING."""
+    call = (*HOURLY, "--pause-after", "1", "--resume-after", "1h")
+    assert called(jobrun, (*call, "--", "false"), at("10:05")) == [True]
+    lose(jobrun, call, at("11:10"))
+    found = after_loss(jobrun, call, at("11:15"), "echo", "no")
+    assert (found.stdout, tripped(found)) == ("", False)
+    assert "reason=paused until=2026-09-04T12:15:00Z" in found.stderr
+    assert "reason=paused" in jobrun(*call, "--", "echo", "no", now=at("11:20")).stderr
+    assert len(events(jobrun)) == 1
+    assert "what=resumed" in jobrun(*call, "--", "true", now=at("12:15")).stderr
+    assert [run[2] for run in runs(jobrun)] == ["failed", "lost", "succeeded"]
+
+
+def test_a_loss_that_leaves_nothing_to_do_pauses_it_too(jobrun: Jobrun) -> None:
+    """There is no run that the pause could keep from its turn; it is told all the same."""
+    call = (*HOURLY, "--pause-after", "1", "--max-attempts", "1")
+    lose(jobrun, call, at("10:05"))
+    found = after_loss(jobrun, call, at("10:10"), "echo", "no")
+    assert (found.stdout, tripped(found)) == ("", True)
+    assert (found.status, "SKIPPED" in found.stderr) == (0, False)
+    assert not tripped(jobrun(*call, "--", "echo", "no", now=at("11:05")))
+    assert [run[2] for run in runs(jobrun)] == ["lost"]
+    assert len(events(jobrun)) == 1
+
+
 def test_the_screens_say_that_it_paused_itself(probed: Jobrun) -> None:
     """A monitor that asks status --check must not be content; show says how many failed."""
     found = probed("status", "--check", now=at("12:00"))

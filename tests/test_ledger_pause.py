@@ -150,6 +150,30 @@ def test_what_does_not_count(ledger: Ledger, outcome: str, kind: str) -> None:
     assert job_row(ledger).failing == 1
 
 
+def test_a_lost_run_is_the_last_straw(ledger: Ledger) -> None:
+    """All of the opening is written, and the claim alone is not made."""
+    fail(ledger, TEN)
+    first = begin(ledger, claim(ELEVEN)).claimed
+    assert first is not None
+    lost = {"lost": (first.run_id,), "events": ((None, "blocked", ""),)}
+    opened = begin(ledger, claim(TWELVE), **lost, breaker=Breaker(2, 60, None))
+    tripped = Pause(NOW, NOW + 60, BREAKER, "2 windows failed")
+    assert (opened.claimed, opened.tripped) == (None, tripped)
+    assert (job_row(ledger).pause, job_row(ledger).token) == (tripped, opened.token)
+    assert [found.outcome for found in ledger.runs()] == [rows.LOST, rows.FAILED_RUN]
+    assert [event.kind for event in ledger.events("j", limit=3)] == ["blocked", "paused", "lost"]
+
+
+def test_a_lost_run_without_a_breaker_only_counts(ledger: Ledger) -> None:
+    """As a call by hand finds it."""
+    first = begin(ledger, claim(TEN)).claimed
+    assert first is not None
+    opened = begin(ledger, claim(TEN, kind=rows.RETRY), lost=(first.run_id,))
+    assert opened.claimed is not None
+    assert opened.tripped is None
+    assert job_row(ledger).failing == 1
+
+
 def test_those_that_wait_count_too(ledger: Ledger) -> None:
     """So many as closed since the first failure, asked for from that instant on, with what is on
     record: that does not wait."""

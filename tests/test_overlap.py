@@ -585,6 +585,28 @@ def test_the_others_go_on_once_the_probe_is_processed(jobrun: Jobrun, probing: C
     assert call(jobrun, *more).stdout.splitlines() == ["10 1", "11 1"]
 
 
+def test_two_that_are_lost_at_once_pause_it(jobrun: Jobrun, calls: Calls) -> None:
+    """--pause-after: the call that finds them runs nothing, and lets others have the lock."""
+    more = ("--pause-after", "2", "--max-attempts", "1")
+    both = [calls.window(9, *more), calls.window(10, *more)]
+    for each in both:
+        each.kill()
+    pids = [pid_of(jobrun, name) for name in ("09.1", "10.1")]
+    until(lambda: not any(map(is_alive, pids)), "the guardians' work")
+    said: list[Result] = []
+
+    def is_lost() -> bool:
+        said.append(call(jobrun, *more, *ALLOW))
+        return all(outcome == "lost" for _, _, outcome in outcomes(jobrun)[:2])
+
+    until(is_lost, "the slots")
+    assert "".join(each.stdout for each in said[-1:]) == ""
+    assert sum(each.stderr.count("WARNING job=j what=paused ") for each in said) == 1
+    assert "reason=paused" in said[-1].stderr
+    assert "reason=paused" in call(jobrun, *more, *ALLOW).stderr
+    assert jobrun.query("select count(*) from jobrun_event where kind = 'paused'") == [(1,)]
+
+
 def test_a_window_counts_once_also_where_the_earlier_run_ends_later(
     jobrun: Jobrun, calls: Calls
 ) -> None:
