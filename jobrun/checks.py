@@ -81,7 +81,6 @@ def _filesystem(patient: Patient) -> Iterator[Check]:
 _TRY_LOCK = """
 import sys
 from jobrun.lock_file import FileLock
-from jobrun.options import typed
 print(FileLock(*sys.argv[1:]).acquire())
 """
 
