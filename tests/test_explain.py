@@ -148,13 +148,18 @@ do             jobrun retry sales sales:2026-09-04T09:00:00+00:00
 
 
 def test_explain_without_a_window_takes_the_one_that_needs_a_look(jobrun: Jobrun) -> None:
-    """What status names: the oldest that is not finished; else the last that ran."""
+    """What status names: the oldest that is not finished, one that is dead, the first that waits;
+    else the last that ran."""
     call(jobrun, "10:01:00", "true")
     nine = jobrun("explain", "sales", now=f"{DAY}10:59:59Z").stdout
     assert "sales:2026-09-04T09:00:00+00:00    processed\n" in nine
     assert f"{KEY}    pending\n" in jobrun("explain", "sales", now=f"{DAY}11:00:00Z").stdout
     call(jobrun, "11:01:00", *FAIL)
     assert f"{KEY}    FAILED" in jobrun("explain", "sales", now=f"{DAY}11:02:00Z").stdout
+    jobrun.change(
+        "update jobrun_window set state = 'dead', next_attempt_at = null where key = ?", KEY
+    )
+    assert f"{KEY}    dead" in jobrun("explain", "sales", now=f"{DAY}12:02:00Z").stdout
 
 
 def test_a_window_that_waits_tells_for_which(jobrun: Jobrun) -> None:

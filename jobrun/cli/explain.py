@@ -55,10 +55,10 @@ def _find(look: Look, ledger: Ledger, job: JobRow, what: str) -> Subject:
 
 
 def _newest(ledger: Ledger, job: JobRow, now: int) -> Subject:
-    """The oldest window that is not finished, on record or not; else the one that ran last."""
-    rows = ledger.unfinished(job.name)
-    if rows:
-        return of_row(rows[0])
+    """What waits for a person or a next try: on record, dead, or yet to run; else the last run."""
+    for rows in (ledger.unfinished(job.name), ledger.failures(job.name, limit=1)):
+        if rows:
+            return of_row(rows[0])
     lag = lastcall.of(job).seconds("--lag", 0)
     if job.watermark is not None and job.next is not None and job.next + lag <= now:
         return window_at(ledger, job, job.watermark)
