@@ -141,7 +141,7 @@ def _holds_back(option: str, value: str | None) -> bool:
 
 def unset(name: str, option: str) -> str:
     """What to type, so that the line's own holds again."""
-    return f"jobrun unset {name} {option.lstrip('-')}"
+    return options.typed("unset", name, option.lstrip("-"))
 
 
 def option_named(word: str) -> Option:
