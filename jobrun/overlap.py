@@ -155,7 +155,8 @@ class Beside:
     def _own(self, plan: Plan) -> tuple[Unit, ...]:
         """What of a plan this call may do: nothing twice, nothing that closed since it began.
 
-        And not only what has failed before: R25 is about a call, whose plan is of one turn here.
+        And not only what has failed before, where failures stop nothing: R25 is about a call, whose
+        plan is of one turn here.
         """
         job = self._situation.job
         until = (self._now or 0) - job.lag
@@ -164,7 +165,7 @@ class Beside:
             for unit in plan.units
             if unit.key not in self._tried and (unit.end is None or unit.end <= until)
         ]
-        if self._retried >= (job.max_windows + 1) // 2:
+        if job.on_failure == "continue" and self._retried >= (job.max_windows + 1) // 2:
             units.sort(key=lambda unit: unit.kind == rows.RETRY)
         return tuple(units)
 

@@ -449,6 +449,14 @@ def test_a_failure_stops_those_beside_it_too(jobrun: Jobrun, calls: Calls) -> No
     assert call(jobrun, *ALLOW, now="2026-09-04T12:15Z").stdout.splitlines() == ["09 2", "11 1"]
 
 
+def test_no_new_window_runs_before_older_ones_that_failed(jobrun: Jobrun, calls: Calls) -> None:
+    """--on-failure stop is an order: the half of a call for new windows is of continue alone."""
+    nine, ten = calls.window(9), calls.window(10)
+    assert (nine.end(3).status, ten.end(3).status) == (3, 3)
+    found = call(jobrun, *ALLOW, "--max-windows", "2", now="2026-09-04T12:45Z")
+    assert found.stdout.splitlines() == ["09 2", "10 2"]
+
+
 def test_a_hole_is_left(jobrun: Jobrun, calls: Calls) -> None:
     """R25: under --on-failure continue; nothing is tried twice by one call."""
     more = ("--on-failure", "continue", "--retry-delay", "0")
