@@ -87,7 +87,7 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
         opening = opening._replace(resumed_by=rows.BREAKER)  # nobody asks for it any more
     if row is None or row.watermark is None:
         return _plan_first(job, grid, known, now, opening)
-    if row.watermark > now and not _is_future_first(job, grid, row, now):
+    if row.watermark > now and not consent.is_future_first(row, grid, now):
         consent.refuse_far_behind(job.name, grid, known, row.watermark, now)
         behind: dict[str, object] = {"watermark": row.watermark, "now": now}
         return Plan(opening, skips=(Skip(rows.CLOCK_BEHIND, None, behind),))
@@ -95,14 +95,6 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     opening, notes = changes.compare(job, grid, known, row, settled, opening)
     backlog = Backlog(job, grid, known, settled, now)
     return _plan_backlog(backlog, opening, notes)
-
-
-def _is_future_first(job: Job, grid: Grid, row: JobRow, now: int) -> bool:
-    """Whether the watermark is ahead of the clock because `--first` asked for it."""
-    if row.first in (None, "latest", "none"):
-        return False
-    first = windows.parse_when(row.first or "", grid.zone, now, job.name, "--first")
-    return first == row.watermark
 
 
 def _settled(mark: int, known: Stored) -> int:

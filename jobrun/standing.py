@@ -8,6 +8,7 @@ DEAD     a window's attempts are used up, and nobody has settled it
 running  a run is under way
 STUCK    it has been under way for longer than --stuck-after
 lost     a run has no outcome and its processes are gone; the next call runs its window again
+AHEAD    done to an instant that is ahead of the clock: every call is refused
 LATE     nobody has called it for longer than ever between two calls on record
 BLOCKED  another job, which it comes after, has given up what its next window needs
 waits    another job, which it comes after, is not as far yet
@@ -21,7 +22,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from jobrun import lastcall, rows, schedule, unclosed, upstream
+from jobrun import consent, lastcall, rows, schedule, unclosed, upstream
 from jobrun.instants import DAY, MINUTE
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
@@ -41,6 +42,7 @@ from jobrun.rows import (
 NEW, OK, FAILING, RUNNING = "new", "ok", "FAILING", "running"
 HELD, DEAD = "HELD", "DEAD"
 STUCK, LOST, LATE, PAUSED = "STUCK", "lost", "LATE", "paused"
+AHEAD = "AHEAD"
 BLOCKED, WAITS = "BLOCKED", "waits"
 
 # A look reads so many rows of a job; before it says LATE it reads deeper, for the quiet nights and
@@ -75,10 +77,11 @@ class Facts(NamedTuple):
     behind: Behind
     usual: float | None  # seconds that a run takes
     waits: Skip | None = None  # why its next window, which has closed, waits for another job
+    way_back: str | None = None  # from a watermark ahead of the clock, where that is refused
 
 
 class Standing(NamedTuple):
-    """`state` is the one word; `troubles` are all of FAILING, HELD, DEAD, STUCK, lost, LATE,
+    """`state` is the one word; `troubles` are all of FAILING, HELD, DEAD, STUCK, lost, AHEAD, LATE,
     BLOCKED, paused (by itself) that are true."""
 
     facts: Facts
@@ -108,7 +111,17 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
         behind=behind(ledger, job, unfinished, now, spec.seconds("--lag", 0)),
         usual=ledger.usual(job.name),
         waits=waits(ledger, job, now - spec.seconds("--lag", 0)),
+        way_back=_way_back(ledger, job, now),
     )
+
+
+def _way_back(ledger: Ledger, job: JobRow, now: int) -> str | None:
+    if job.schedule is None or job.watermark is None or job.watermark <= now:
+        return None
+    grid = schedule.parse(job.schedule)
+    if not consent.is_far_behind(job, grid, now):
+        return None
+    return consent.way_back(job.name, grid, lambda since: ledger.blocks(job.name, since), now)
 
 
 def waits(ledger: Ledger, job: JobRow, ready: int) -> Skip | None:
@@ -193,6 +206,7 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
             (DEAD, bool(of_state(facts, rows.DEAD))),
             (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
             (LOST, lost is not None),
+            (AHEAD, not paused and facts.way_back is not None),
             (LATE, not paused and running is None and _is_late(facts, now)),
             (BLOCKED, facts.waits is not None and facts.waits.reason == UPSTREAM_FAILED),
             (PAUSED, paused and facts.job.paused_by == BREAKER),
@@ -220,7 +234,7 @@ def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paus
         return RUNNING
     if paused:
         return PAUSED
-    for word in (FAILING, HELD, DEAD, LATE, BLOCKED):
+    for word in (AHEAD, FAILING, HELD, DEAD, LATE, BLOCKED):
         if word in troubles:
             return word
     if facts.waits is not None:

@@ -34,6 +34,7 @@ from jobrun.screen import (
 )
 from jobrun.screens.runs import outcome, outcome_cell, run_data, waits_data, waits_for
 from jobrun.standing import (
+    AHEAD,
     BLOCKED,
     DEAD,
     FAILING,
@@ -57,6 +58,7 @@ STYLES = {
     HELD: STILL,
     DEAD: WARN,
     RUNNING: BUSY,
+    AHEAD: BAD,
     LATE: WARN,
     BLOCKED: BAD,
     WAITS: WARN,
@@ -261,6 +263,14 @@ def _lost(standing: Standing, now: int) -> tuple[str, str]:
     return what, f"jobrun show {run.id}    jobrun logs {run.id}"
 
 
+def _ahead(standing: Standing, now: int) -> tuple[str, str]:
+    mark = standing.facts.job.watermark
+    assert mark is not None
+    far = about(mark - now)
+    what = f"done to {iso(mark)}, {far} ahead of the clock: every call is refused"
+    return what, standing.facts.way_back or ""
+
+
 def _late(standing: Standing, now: int) -> tuple[str, str]:
     every = standing.called_every
     was = f" (was every {about(every)})" if every else ""
@@ -274,6 +284,7 @@ _EXPLAIN = {
     DEAD: _dead,
     STUCK: _stuck,
     LOST: _lost,
+    AHEAD: _ahead,
     LATE: _late,
     BLOCKED: _blocked,
     PAUSED: _paused,
