@@ -210,7 +210,7 @@ class Attempts:
         unit = run.unit
         if unit.kind == rows.NEW:  # one that a person asked for stays that
             unit = unit._replace(kind=rows.RETRY)
-        running = self._claim_later(unit, attempt)
+        running = self._claim_later(unit, attempt, again=True)
         if running is None:
             self._settle(answer)
         return running
@@ -222,7 +222,9 @@ class Attempts:
         except JobrunError as error:  # the failure itself is on record
             self.situation.call.lines.error(error)
 
-    def _claim_later(self, unit: Unit | None, attempt: int = 1) -> Running | None:
+    def _claim_later(
+        self, unit: Unit | None, attempt: int = 1, again: bool = False
+    ) -> Running | None:
         """A unit in a transaction of its own; None where another holder has been, or it can't be
         started now."""
         assert unit is not None
@@ -230,7 +232,7 @@ class Attempts:
         try:
             child = self._start()
             try:
-                claim = self._claim(unit, child)._replace(attempt=attempt)
+                claim = self._claim(unit, child)._replace(attempt=attempt, again=again)
                 claimed = ledger.claim(job.name, self.token, claim)
             except BaseException:
                 child.cancel()
@@ -243,6 +245,7 @@ class Attempts:
             row = ledger.job(job.name)
             self.paused = row is not None and row.is_paused(claim.started) and not claim.by_hand
             return None
+        self.token = claimed.token
         return Running(unit, child, claimed)
 
     def _start(self) -> Child:

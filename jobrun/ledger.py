@@ -1,9 +1,9 @@
 """The few calls that a ledger must offer.
 
 Every write is one transaction, is made under the job's lock (but `skip`, `pause`, `resume`,
-`override`, `note_event`), and shows the token that the lock's acquisition got: a writer whose
-token is no longer the job's is refused (FENCED). A run beside others (Result.beside) is recorded
-without the lock, and refused where its window has another token.
+`override`, `note_event`), and shows the token that the lock's acquisition got, or a further try in
+it: a writer whose token is no longer the job's is refused (FENCED). A run beside others
+(Result.beside) is recorded without the lock, and refused where its window has another token.
 
 Errors: LedgerError (74) unreadable, full, corrupt, newer; Refused (75) busy for longer than the
 busy timeout.
@@ -154,7 +154,9 @@ class Ledger(Protocol):
     def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:
         """Claim a run that had to wait for its turn, in a call that has claimed before.
 
-        None where another holder has been meanwhile, or the job is paused.
+        Claim.again takes a new token: what the run before it has left behind, and still lives, is
+        refused as it would be after another call's claim. None where another holder has been
+        meanwhile, or the job is paused.
         """
 
     def stand(self, result: Result) -> None:

@@ -4,9 +4,9 @@ A call that runs n windows is n + 1 transactions: `open` takes a token and claim
 each `finish` closes one run and claims the next. Nothing slow happens inside of one: commands run,
 windows are planned and schedules are worked out between them.
 
-The token is the guard. `open` raises it only from the value that planning read, every later write
-looks whether it is still the writer's, and a writer that finds another one changes nothing but its
-own run.
+The token is the guard. `open` raises it only from the value that planning read, a further try of
+the same in its call raises it again, every later write looks whether it is still the writer's, and
+a writer that finds another one changes nothing but its own run.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class SqliteLedger(SqliteReads):
         with self._writing():
             if not self._has_token(job, token) or self._is_halted(job, claim, claim.started):
                 return None
-            return self._claim(job, token, claim)
+            return self._claim(job, self._renew(job, token) if claim.again else token, claim)
 
     def stand(self, result: Result) -> None:
         with self._writing():
@@ -324,6 +324,13 @@ class SqliteLedger(SqliteReads):
             self._database.rows("SELECT token FROM jobrun_job WHERE name = ?", (opening.job,))[0][0]
         )
 
+    def _renew(self, job: str, token: int) -> int:
+        """A new token for its holder: what is left of the try before must not pass for this one."""
+        self._database.change(
+            "UPDATE jobrun_job SET token = token + 1 WHERE name = ? AND token = ?", (job, token)
+        )
+        return token + 1
+
     def _lose_runs(self, opening: Opening) -> Pause | None:
         """The pause that the breaker makes of them."""
         tripped = None
@@ -368,7 +375,7 @@ class SqliteLedger(SqliteReads):
             "token": token,
         }
         run_id = self._database.insert(_START_RUN, run)
-        return Claimed(run_id, attempt, claim.started, failures)
+        return Claimed(run_id, attempt, claim.started, failures, token)
 
     # -- finishing --------------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ class JobRow(NamedTuple):
     first: str | None  # the first `--first` as typed
     watermark: int | None  # end of the unbroken row of finished windows
     next: int | None  # next boundary after the watermark, as computed when it was written
-    token: int  # grows with every acquisition of the lock
+    token: int  # grows with every acquisition of the lock, and every try that follows in a call
     paused_at: int | None
     paused_until: int | None
     paused_reason: str | None
@@ -289,6 +289,7 @@ class Claim(NamedTuple):
     by_hand: bool = False  # then also where the job is paused
     attempt: int = 1  # of a plain run; that of a unit is counted in its row
     slot: int | None = None
+    again: bool = False  # the same that its call has just run: under a new token
 
 
 class Claimed(NamedTuple):
@@ -296,6 +297,7 @@ class Claimed(NamedTuple):
     attempt: int
     started: int
     failures: int = 0  # of the unit, before this run
+    token: int = 0  # that every later write of the run shows
 
 
 class Skipped(NamedTuple):
