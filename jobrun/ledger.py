@@ -127,6 +127,10 @@ class Ledger(Protocol):
     def events_about(self, job: str, key: str, since: int, until: int) -> list[EventRow]:
         """Those of a key, and those of the job in [since, until]; ABOUT of each, oldest first."""
 
+    def weight(self, run_id: int) -> int | None:
+        """How many windows more have failed one after another if this run has: 0 where its window
+        counts already; None where it does not count, as by hand."""
+
     def usual(self, job: str) -> float | None:
         """The median duration, in seconds, of the last successful runs; None before the first."""
 

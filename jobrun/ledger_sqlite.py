@@ -27,6 +27,7 @@ from jobrun.ledger_sqlite_pause import (
     is_paused,
     weigh_end,
     weigh_loss,
+    weight,
 )
 from jobrun.ledger_sqlite_reads import SqliteReads
 from jobrun.ledger_sqlite_values import damaged
@@ -235,6 +236,9 @@ class SqliteLedger(SqliteReads):
     def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:
         with self._database.writing():
             add_event(self._database, job, at, key, kind, detail)
+
+    def weight(self, run_id: int) -> int | None:
+        return weight(self._database, run_id)
 
     def problems(self) -> list[str]:
         from jobrun.ledger_sqlite_care import problems

@@ -20,6 +20,7 @@ from jobrun.rows import (
     SUCCEEDED,
     Block,
     Breaker,
+    Failing,
     Opening,
     Pause,
     Result,
@@ -44,23 +45,24 @@ UPDATE jobrun_job
  WHERE name = :job
 """
 
-# A window counts once, however often it is tried: at its first failure since the last one that was
-# processed. Neither the clock tells (many end within a second) nor the number of the run (where
-# they run beside each other, one that began before may end after).
 _COUNT = """
-UPDATE jobrun_job
-   SET failing = failing + CASE WHEN EXISTS (
-           SELECT 1 FROM jobrun_window
-            WHERE job = :job AND key = :key AND counted_in = failing_row
-       ) THEN 0 ELSE 1 END,
-       failing_since = coalesce(failing_since, :now)
- WHERE name = :job
+UPDATE jobrun_job SET failing = :failing, failing_since = :since WHERE name = :job
 """
 
 _COUNTED = """
 UPDATE jobrun_window
    SET counted_in = (SELECT failing_row FROM jobrun_job WHERE name = :job)
- WHERE job = :job AND key = :key
+ WHERE job = :job AND key = (SELECT key FROM jobrun_run WHERE id = :run_id)
+"""
+
+# A window counts once, however often it is tried: at its first failure since the last one that was
+# processed. Neither the clock tells (many end within a second) nor the number of the run (where
+# they run beside each other, one that began before may end after).
+_WEIGHT = """
+SELECT r.kind, CASE WHEN w.counted_in = j.failing_row THEN 0 ELSE 1 END FROM jobrun_run AS r
+  JOIN jobrun_job AS j ON j.name = r.job
+  LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key
+ WHERE r.id = ? AND r.by_hand = 0
 """
 
 _CLEAR = """
@@ -83,15 +85,6 @@ class Before(NamedTuple):
     kind: str | None
     state: str | None  # of its window
     failing: int
-
-
-class _Failure(NamedTuple):
-    """What the breaker weighs of a run that failed or was lost."""
-
-    job: str
-    run_id: int
-    at: int
-    is_dead: bool  # so is its window
 
 
 def is_paused(database: Database, job: str, now: int) -> bool:
@@ -138,10 +131,11 @@ def weigh_end(
     if result.outcome != SUCCEEDED and not marked:
         if result.outcome not in FAILURES:
             return None, None
-        failure = _Failure(result.job, result.run_id, result.ended, result.is_dead)
         # Where the call tries again it is not settled yet that it fails.
         breaker = None if result.goes_on else result.breaker
-        return _weigh_failure(database, failure, breaker, blocks), None
+        failed = result.ended, result.is_dead
+        tripped = _weigh(database, result.job, result.run_id, failed, breaker, blocks)
+        return tripped, None
     if before.kind == LOOKBACK or (before.state == PROCESSED and not marked):
         return None, None  # once more: nothing new is done
     return None, _weigh_success(database, result, before.failing)
@@ -167,62 +161,49 @@ def weigh_loss(
     database: Database, opening: Opening, run_id: int, is_dead: bool, blocks: Blocks
 ) -> Pause | None:
     """The pause that a lost run makes, as any other failure."""
-    failure = _Failure(opening.job, run_id, opening.now, is_dead)
-    return _weigh_failure(database, failure, opening.breaker, blocks)
+    failed = opening.now, is_dead
+    return _weigh(database, opening.job, run_id, failed, opening.breaker, blocks)
 
 
-def _weigh_failure(
-    database: Database, failure: _Failure, breaker: Breaker | None, blocks: Blocks
+def _weigh(
+    database: Database,
+    job: str,
+    run_id: int,
+    failed: tuple[int, bool],
+    breaker: Breaker | None,
+    blocks: Blocks,
 ) -> Pause | None:
-    """Count it; the pause that the breaker makes of it, None where it makes none."""
-    job, run_id, at, is_dead = failure
-    if not _count_failure(database, job, run_id, at) or breaker is None:
+    """Count a run that has failed, at an instant, and whether its window is dead; the pause that
+    the breaker makes of it, None where it makes none."""
+    from jobrun.weigh import Failure, weigh
+
+    more = weight(database, run_id)
+    if more is None:
         return None
-    until = None if breaker.probe_after is None else at + breaker.probe_after
-    pause = _pause(database, job)
-    if pause is not None:
-        if pause.by == BREAKER and not pause.holds(at):  # the probe has failed
-            _put(database, job, pause._replace(at=at, until=until))
-        return None
-    failed, waiting = _failing(database, job, breaker, blocks)
-    if is_dead:  # the next ones have their turn, and count when they have failed
-        waiting = 0
-    if failed + waiting < breaker.windows:
-        return None
-    tripped = Pause(at, until, BREAKER, _reason(failed, waiting))
-    begin_pause(database, job, tripped)
+    before = _failing(database, job)
+    after, tripped = weigh(before, Failure(*failed, more), breaker, blocks)
+    counted = {"failing": after.failing, "since": text(after.since)}
+    database.change(_COUNT, {**counted, "job": job})
+    database.change(_COUNTED, {"job": job, "run_id": run_id})
+    if tripped is not None:
+        begin_pause(database, job, tripped)
+    elif after.pause is not None and after.pause != before.pause:
+        _put(database, job, after.pause)
     return tripped
 
 
-def _count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
-    """Of a run in its turn; what a person asks for by hand does not count, nor what runs again."""
-    run = "SELECT kind, key FROM jobrun_run WHERE id = ? AND by_hand = 0"
-    for kind, key in database.rows(run, (run_id,)):
+def weight(database: Database, run_id: int) -> int | None:
+    """See Ledger.weight."""
+    for kind, more in database.rows(_WEIGHT, (run_id,)):
         if kind in (None, NEW, RETRY):
-            counted = {"job": job, "key": key, "now": iso(now)}
-            database.change(_COUNT, counted)
-            database.change(_COUNTED, counted)
-            return True
-    return False
+            return int(more)
+    return None
 
 
-def _reason(failed: int, waiting: int) -> str:
-    number = failed + waiting
-    windows = f"{number} window{'' if number == 1 else 's'} failed"
-    return f"{windows} or wait for one that did" if waiting else windows
-
-
-def _failing(database: Database, job: str, breaker: Breaker, blocks: Blocks) -> tuple[int, int]:
-    """How many windows failed one after another, and how many more wait for one of them.
-
-    A job of one window a day fails at the same one all day long: those that have closed since then
-    count as well, unless they are on record, as failed too or as done without.
-    """
-    ((failing, since),) = database.rows(
-        "SELECT failing, failing_since FROM jobrun_job WHERE name = ?", (job,)
-    )
-    waiting = breaker.waiting_since
-    return failing, waiting(from_iso(since), blocks) if waiting is not None else 0
+def _failing(database: Database, job: str) -> Failing:
+    found = "SELECT failing, failing_since FROM jobrun_job WHERE name = ?"
+    ((failing, since),) = database.rows(found, (job,))
+    return Failing(failing, from_iso(since) if since else None, _pause(database, job))
 
 
 def _put(database: Database, job: str, pause: Pause) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobrun.command import Verdict
     from jobrun.job import Job
     from jobrun.output import Output
-    from jobrun.plans import Unit
+    from jobrun.plans import Note, Unit
     from jobrun.process import Ended, Signals
     from jobrun.rows import Claimed, Fate, Finished, Pause, RunRow
 
@@ -154,20 +154,33 @@ class Report:
 
 
 def lost(call: Call, row: RunRow) -> None:
+    _tell(call, lost_note(row))
+
+
+def lost_note(row: RunRow) -> Note:
     """A run that never ended, and whose processes are gone."""
     window = None if row.start is None or row.end is None else (row.start, row.end)
     fields: dict[str, object] = {"job": row.job, "window": window, "key": row.key}
-    fields["outcome"] = rows.LOST
-    fields |= {"attempt": row.attempt, "run": row.id, "at": call.now()}
-    call.lines.event("LOST", fields)
+    fields |= {"outcome": rows.LOST, "attempt": row.attempt, "run": row.id}
+    return "LOST", fields, None
 
 
 def paused(call: Call, job: str, pause: Pause, run: int | None = None) -> None:
+    _tell(call, paused_note(job, pause, run))
+
+
+def paused_note(job: str, pause: Pause, run: int | None = None) -> Note:
     """By the job itself: by the end of a run, or by runs that were found lost."""
     what = {"until": pause.until, "by": pause.by, "why": pause.reason}
     fields: dict[str, object] = {"job": job, "what": rows.PAUSED, **what, "run": run}
-    call.lines.event("WARNING", {**fields, "at": call.now()})
-    call.lines.say("hint", f"after the repair: jobrun resume {job}")
+    return "WARNING", fields, f"after the repair: jobrun resume {job}"
+
+
+def _tell(call: Call, told: Note) -> None:
+    word, fields, hint = told
+    call.lines.event(word, {**fields, "at": call.now()})
+    if hint is not None:
+        call.lines.say("hint", hint)
 
 
 def _word(verdict: Verdict, finished: Finished | None) -> str:

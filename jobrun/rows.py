@@ -141,6 +141,11 @@ class JobRow(NamedTuple):
             return None
         return Pause(self.paused_at, self.paused_until, self.paused_by, self.paused_reason)
 
+    def paused(self, pause: Pause) -> JobRow:
+        """As it is with that pause."""
+        at, until, by, reason = pause
+        return self._replace(paused_at=at, paused_until=until, paused_by=by, paused_reason=reason)
+
     def is_probed(self, now: int) -> bool:
         """Whether the breaker's pause is over, so that one window may try."""
         pause = self.pause
@@ -350,6 +355,14 @@ class Breaker(NamedTuple):
     # How many windows closed after an instant and wait for one that failed, by what is on record
     # from an instant on; None: nothing waits.
     waiting_since: Callable[[int, Callable[[int], Iterable[Block]]], int] | None
+
+
+class Failing(NamedTuple):
+    """What a breaker goes by, as it is on record."""
+
+    failing: int  # as in JobRow
+    since: int | None
+    pause: Pause | None
 
 
 class Fate(NamedTuple):

@@ -26,7 +26,7 @@ from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, Refused, UsageError
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
-from jobrun.rows import JobRow, Opened, Opening, Pause, RunRow, Source, Stored
+from jobrun.rows import Breaker, JobRow, Opened, Opening, Pause, RunRow, Source, Stored
 
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
@@ -320,14 +320,21 @@ def complete(
         folder = places.working_folder()
         spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
     token = row.token if row is not None else 0
-    breaker = None
-    # On a clock that is doubted it only counts: a pause until a year ahead would stay.
-    if lost and job.pause_after is not None and not opening.keep_largest_now:
-        from jobrun.breaker import breaker_of
-
-        breaker = breaker_of(job, grid, call.now)
+    breaker = breaker_of_loss(job, call, opening, lost, grid)
     ids = tuple(run.id for run in lost)
     return opening._replace(token=token, spec=spec, lost=ids, breaker=breaker)
+
+
+def breaker_of_loss(
+    job: Job, call: Call, opening: Opening, lost: Sequence[RunRow], grid: Grid | None
+) -> Breaker | None:
+    """What the runs that are lost are weighed by; None: they only count."""
+    # On a clock that is doubted, too: a pause until a year ahead would stay.
+    if not lost or job.pause_after is None or opening.keep_largest_now:
+        return None
+    from jobrun.breaker import breaker_of
+
+    return breaker_of(job, grid, call.now)
 
 
 def end(situation: Situation, plan: Plan, work: Attempts) -> int:

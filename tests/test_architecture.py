@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jobrun"
 # a module imports those that stand before it. A new module wants a place here; a new word in the
 # last column wants a reason.
 GROUPS = (
-    ("words", "errors instants value rows streams", ""),
+    ("words", "errors instants value rows streams weigh", ""),
     ("time", "walls expression windows schedule", "words"),
     (
         "options",
@@ -55,7 +55,7 @@ GROUPS = (
     (
         "call",
         "call skips episodes key_file command report attempt attempts living turn by_hand setting"
-        " overlap run halt",
+        " foreseen overlap run halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (

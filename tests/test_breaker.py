@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -395,3 +396,36 @@ def test_where_there_are_no_windows_none_can_fail(
     """2, the option is named."""
     found = jobrun("run", "j", *options, "--", "true")
     assert (found.status, message in found.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_probe"),
+    [(("--pause-after", "1"), False), (("--pause-after", "1", "--resume-after", "1h"), True)],
+    ids=["trips", "probe"],
+)
+def test_R47_the_plan_foresees_that_what_is_lost_pauses_the_job(
+    jobrun: Jobrun, options: tuple[str, ...], is_probe: bool
+) -> None:
+    """As the call will say it: the loss, the pause, the skip, and no run; nothing is written."""
+    call = (*HOURLY, *options)
+    if is_probe:  # what is lost then is the probe
+        assert called(jobrun, (*call, "--", "false"), at("10:05")) == [True]
+    lose(jobrun, call, at("11:10"))
+    record = "select * from jobrun_job, jobrun_run, jobrun_window"
+    before = jobrun.query(record)
+    plan = ("plan", "j")
+    until(lambda: "LOST: " in jobrun(*plan, now=at("11:15")).stdout, "the guardian to end")
+    for argv in (plan, (*call, "--dry-run", "--", "echo", "no")):
+        shown = jobrun(*argv, now=at("11:15")).stdout
+        assert ("\nskip " in shown, "\nrun " in shown) == (True, False), shown
+        assert "paused" in shown
+        assert ("WARNING: what=paused" in shown) == (not is_probe)
+    as_data = json.loads(jobrun("plan", "j", "--json", now=at("11:15")).stdout)
+    assert (as_data["runs"], as_data["runs_in_all"]) == ([], 0)
+    assert [skip["reason"] for skip in as_data["skips"]] == ["paused"]
+    assert jobrun.query(record) == before
+    found = after_loss(jobrun, call, at("11:15"), "echo", "no")
+    assert (found.stdout, "reason=paused" in found.stderr) == ("", True)
+    assert tripped(found) == (not is_probe)
+    ((why,),) = jobrun.query("select paused_reason from jobrun_job")
+    assert as_data["paused"]["reason"] == why

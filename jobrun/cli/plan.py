@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import command, options, tables, turn
+from jobrun import command, foreseen, options, tables, turn
 from jobrun import job as jobs
 from jobrun.by_hand import as_it_would_be
 from jobrun.call import Call, this_caller
@@ -88,7 +88,7 @@ def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | 
     judged = judge_open_runs(ledger, job.name, call, by_lock=False)
     taken = keys_of(judged.living) if job.overlap == "allow" else frozenset()
     plan, grid, _ = turn.make_plan(job, ledger, now, judged.lost, taken)
-    row = ledger.job(job.name)
+    plan, row = foreseen.loss(job, call, ledger, plan, grid, judged.lost)
     setting = Setting(
         ledger=call.ledger,
         job=job,

@@ -158,8 +158,9 @@ def _remarks(setting: Setting, plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _note(note: Note) -> Iterator[tuple[str, str]]:
     word, fields, hint = note
-    shown = (f"{name}={_field(value)}" for name, value in fields.items() if name != "job")
-    yield f"{word}: {' '.join(shown)}", WARN if word == "WARNING" else ""
+    given = ((name, value) for name, value in fields.items() if name != "job")
+    shown = (f"{name}={_field(value)}" for name, value in given if value is not None)
+    yield f"{word}: {' '.join(shown)}", WARN if word in ("WARNING", "LOST") else ""
     if hint is not None:
         yield f"  {hint}", DIM
 

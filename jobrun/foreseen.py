@@ -1,0 +1,67 @@
+"""What a call finds of earlier runs, as `plan` and `--dry-run` foresee it: without writing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from jobrun import policy, report, turn
+from jobrun.plans import Plan
+from jobrun.rows import DEAD, Block, Failing, JobRow, Pause, RunRow
+from jobrun.weigh import Failure, weigh
+
+if TYPE_CHECKING:
+    from jobrun.call import Call
+    from jobrun.job import Job
+    from jobrun.ledger import Ledger
+    from jobrun.schedule import Grid
+
+
+def loss(
+    job: Job, call: Call, ledger: Ledger, plan: Plan, grid: Grid | None, lost: Sequence[RunRow]
+) -> tuple[Plan, JobRow | None]:
+    """The plan with what is said of the lost runs, and the job's row once they are on record.
+
+    Where the job pauses itself by them, or a probe was among them, it is all that the call does.
+    """
+    row = ledger.job(job.name)
+    if row is None or not lost:
+        return plan, row
+    pause, tripped = _weighed(job, call, ledger, row, plan, grid, lost)
+    notes = [*map(report.lost_note, lost), *plan.notes]
+    notes += [report.paused_note(job.name, tripped)] if tripped is not None else []
+    plan = plan._replace(notes=tuple(notes))
+    if pause is None or pause == row.pause:
+        return plan, row
+    if plan.units and pause.holds(plan.opening.now):
+        skips = (policy.paused_skip(pause),)
+        plan = plan._replace(units=(), skips=skips, left=0, left_from=None, waits=None)
+    return plan, row.paused(pause)
+
+
+def _weighed(
+    job: Job,
+    call: Call,
+    ledger: Ledger,
+    row: JobRow,
+    plan: Plan,
+    grid: Grid | None,
+    lost: Sequence[RunRow],
+) -> tuple[Pause | None, Pause | None]:
+    """The pause that is on record then; and the one that the breaker has made, if it has."""
+    breaker = turn.breaker_of_loss(job, call, plan.opening, lost, grid)
+    dead = {key for key, state in plan.opening.fates if state == DEAD}
+    found, tripped = Failing(row.failing, row.failing_since, row.pause), None
+    counted: set[str | None] = set()
+
+    def blocks(since: int) -> Iterator[Block]:
+        return ledger.blocks(job.name, since)
+
+    for run in lost:
+        if (more := ledger.weight(run.id)) is not None:
+            more = 0 if run.key in counted else more
+            failure = Failure(plan.opening.now, run.key in dead, more)
+            found, by_this = weigh(found, failure, breaker, blocks)
+            tripped = by_this or tripped
+            counted.add(run.key)
+    return found.pause, tripped
