@@ -52,6 +52,7 @@ def _run(
 ) -> int:
     this = _read(verb, argv, environ, lines)
     ledger = places.ledger_path(this.ledger, environ)
+    options.name_ledger(this.ledger, ledger)
     if this.has_grid:
         refuse_stdin(this)
     if this.mode == options.WINDOWS:

@@ -138,9 +138,8 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     mark = known.job.watermark if known.job else None
     if mark is None or end > mark:
         done = "nothing is done yet" if mark is None else f"it is done to {iso_z(mark)}"
-        hint = (
-            f"--to {iso_z(mark)}" if mark else f"jobrun run {job.name} --first A does them in order"
-        )
+        run = options.typed("run", job.name, "--first", "A")
+        hint = f"--to {iso_z(mark)}" if mark else f"{run} does them in order"
         raise UsageError(f"--to {job.until} is above what is done: {done}", hint)
     if end > now:  # done to there by a clock that was ahead: what has not closed is not run
         hint = f"--to {iso_z(grid.floor(now))}"

@@ -56,7 +56,7 @@ def plan_units(job: Job, known: Stored, now: int) -> Plan:
         if not found:
             raise UsageError(
                 f'no unit "{key}" of {job.name} is failed, dead or held',
-                f"jobrun failures {job.name}",
+                options.typed("failures", job.name),
             )
     plan = _with_units(Plan(consent.begin(job.name, known.job, now)), job.name, found)
     return plan if found else plan._replace(notes=(_nothing(job.name),))
@@ -117,4 +117,4 @@ def _with_units(plan: Plan, name: str, found: Sequence[WindowRow]) -> Plan:
 
 
 def _nothing(name: str) -> Note:
-    return note("NOTE", name, "nothing-failed", f"jobrun status {name}")
+    return note("NOTE", name, "nothing-failed", options.typed("status", name))

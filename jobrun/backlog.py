@@ -145,4 +145,4 @@ def _ended_notes(name: str, ended: tuple[str, ...]) -> Iterator[Note]:
             yield note("WARNING", name, rows.NOT_LATEST, again, key=key)
     else:
         more = {"windows": len(ended), "first": ended[0], "last": ended[-1]}
-        yield note("WARNING", name, rows.NOT_LATEST, f"jobrun windows {name}", **more)
+        yield note("WARNING", name, rows.NOT_LATEST, options.typed("windows", name), **more)

@@ -14,7 +14,7 @@ from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.rows import JobRow
 
-# What a person at a prompt does not want from the crontab's line: silence, and its way to wait.
+# What a person at a prompt does not want from the crontab's line: silence, its way to wait.
 _NOT_BY_HAND = (
     "--quiet",
     "-Q",
@@ -24,6 +24,7 @@ _NOT_BY_HAND = (
     "--busy-exit",
     "--stdin",
     "--log-format",
+    "--ledger",  # found already, and from elsewhere a relative one is another
 )
 
 
@@ -31,7 +32,9 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     """The job of `rerun JOB WHEN`, `retry JOB`, `backfill JOB ...`; and what it took over."""
     line = options.read_line(argv)
     check_words(verb, line)
-    path = places.ledger_path(line.options.get("--ledger"), environ)
+    given = line.options.get("--ledger")
+    path = places.ledger_path(given, environ)
+    options.name_ledger(given, path)
     last, has_windows = last_call(path, line.words[0])
     if verb == "retry" and not has_windows:
         return _retry_of_units(line, environ), None
@@ -44,7 +47,7 @@ def _retry_of_units(line: options.Line, environ: Mapping[str, str]) -> Job:
     if line.command:
         raise UsageError(
             f"{line.words[0]} has units of --key: retry makes them due, each for its own call",
-            f"jobrun retry {line.words[0]}",
+            options.typed("retry", line.words[0]),
         )
     return jobs.parse_by_hand("retry", line, {}, (), {**environ, "JOBRUN_QUIET": ""})
 

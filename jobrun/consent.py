@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from jobrun import rows, schedule, windows
+from jobrun import options, rows, schedule, windows
 from jobrun.errors import ConfigError, JobrunError, Refused
 from jobrun.instants import DAY, MINUTE, duration, iso_z
 from jobrun.plans import COUNTED
@@ -78,7 +78,8 @@ def way_back(name: str, grid: Grid, blocks: Callable[[int], Iterator[Block]], no
     over = next(blocks(now), None)
     is_given_up = over is not None and over.state == GAP and over.start < now
     back = iso_z(over.start if over is not None and is_given_up else grid.floor(now))
-    return f'set the clock, or: jobrun watermark {name} --set {back} --reason "..."'
+    command = options.typed("watermark", name, "--set", back)
+    return f'set the clock, or: {command} --reason "..."'
 
 
 def is_far_behind(row: JobRow, grid: Grid, now: int) -> bool:

@@ -108,8 +108,8 @@ def _refuse_elsewhere(halt: Halt) -> None:
             raise Refused(
                 f'job "{run.job}": run {run.id} is of host {run.host}, this is'
                 f" {halt.call.caller.host}",
-                f"there: jobrun stop {run.job}; where that host is gone, the next call finds it"
-                " lost",
+                f"there: {options.typed('stop', run.job)}; where that host is gone, the next call"
+                " finds it lost",
             )
 
 
@@ -136,7 +136,7 @@ def _stop_wrappers(halt: Halt, runs: Sequence[RunRow]) -> int:
     if halt.signals.received:
         return EXIT_SIGNAL + halt.signals.received
     for run in left:
-        hint = f"jobrun stop {run.job} --kill"
+        hint = options.typed("stop", run.job, "--kill")
         if halt.kill:
             hint = f"kill -9 {run.pid}: its guardian ends the command then"
         raise Refused(
@@ -195,7 +195,9 @@ def _stop_orphans(halt: Halt, runs: Sequence[RunRow]) -> int:
     if not lock.acquire(halt.patience, halt.signals):
         if halt.signals.received:
             return EXIT_SIGNAL + halt.signals.received
-        raise Refused(f'job "{halt.job.name}": its lock is held', f"jobrun status {halt.job.name}")
+        raise Refused(
+            f'job "{halt.job.name}": its lock is held', options.typed("status", halt.job.name)
+        )
     try:
         for run in runs:
             _walk_down(halt, run)
@@ -224,7 +226,8 @@ def _walk_down(halt: Halt, run: RunRow) -> None:
         pids = ", ".join(map(str, ladder.survivors))
         raise Refused(
             f'job "{run.job}": run {run.id} is alive after KILL (pid {pids})',
-            f"its processes may be another user's: sudo jobrun stop {run.job}",
+            "its processes may be another user's: sudo"
+            f" {options.typed('stop', run.job, '--ledger', halt.call.ledger)}",
         )
 
 

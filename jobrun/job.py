@@ -113,7 +113,9 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
     line = options.read_line(argv)
     name = _only_job(line)
     if not line.command:
-        raise UsageError("no command after --", f"jobrun run {name} -- COMMAND")
+        raise UsageError(
+            "no command after --", options.shell_text(("jobrun", "run", *argv, "COMMAND"))
+        )
     mode = _mode(line.options)
     return make(name, mode, line.options, line.command, environ)
 

@@ -338,9 +338,29 @@ def _is_plain(word: str) -> bool:
     return all(c.isalnum() or c in "@%_-+=:,./{}" for c in word)
 
 
+class _Hints:
+    """What every command that is told to a person has in common."""
+
+    ledger: str | None = None
+
+
+def name_ledger(given: str | None, path: str) -> None:
+    """From here on `typed` names the ledger at `path`, where `--ledger` has `given` it.
+
+    One that the environment names is found by the person's next call, too.
+    """
+    _Hints.ledger = path if given else None
+
+
 def typed(*words: str) -> str:
-    """A command of ours as a person can type it: `jobrun retry drop 'drop:my file.csv'`."""
-    return shell_text(("jobrun", *words))
+    """A command of ours as a person can type it: `jobrun retry drop 'drop:my file.csv'`.
+
+    With the ledger that this call was given: without it, another's job would be acted on.
+    """
+    if _Hints.ledger is None or "--ledger" in words:
+        return shell_text(("jobrun", *words))
+    end = words.index("--") if "--" in words else len(words)
+    return shell_text(("jobrun", *words[:end], "--ledger", _Hints.ledger, *words[end:]))
 
 
 def check_modes(given: Iterable[str], mode: str) -> None:

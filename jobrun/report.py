@@ -111,8 +111,7 @@ class Report:
             if hint:
                 lines.say("hint", hint)
         elif word == "FAILED" and output.bytes:
-            where = ("--ledger", self.job.ledger) if self.job.ledger else ()
-            lines.say("hint", options.typed("logs", str(self.claimed.run_id), *where))
+            lines.say("hint", options.typed("logs", str(self.claimed.run_id)))
         if ended.wants_terminal:
             lines.say("hint", "the command wants the terminal: --stdin inherit")
 
@@ -173,7 +172,7 @@ def paused_note(job: str, pause: Pause, run: int | None = None) -> Note:
     """By the job itself: by the end of a run, or by runs that were found lost."""
     what = {"until": pause.until, "by": pause.by, "why": pause.reason}
     fields: dict[str, object] = {"job": job, "what": rows.PAUSED, **what, "run": run}
-    return "WARNING", fields, f"after the repair: jobrun resume {job}"
+    return "WARNING", fields, f"after the repair: {options.typed('resume', job)}"
 
 
 def _tell(call: Call, told: Note) -> None:

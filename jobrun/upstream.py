@@ -187,7 +187,8 @@ def _unknown(row: JobRow | None) -> str | None:
 
 
 def _first_call(name: str) -> str:
-    return f"{name}'s own line, with --every or --cron, has to be called first: jobrun status"
+    status = options.typed("status")
+    return f"{name}'s own line, with --every or --cron, has to be called first: {status}"
 
 
 def _refuse_circle(job: str, path: tuple[str, ...], source: Source, seen: set[str]) -> None:
@@ -196,7 +197,9 @@ def _refuse_circle(job: str, path: tuple[str, ...], source: Source, seen: set[st
     if last == job:
         raise ConfigError(
             f'job "{job}": it would wait for itself: {" --after ".join(path)}',
-            f"the others are as last called: jobrun show {path[-2]}" if len(path) > 2 else None,
+            f"the others are as last called: {options.typed('show', path[-2])}"
+            if len(path) > 2
+            else None,
         )
     if last in seen:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 import subprocess
@@ -16,12 +17,9 @@ from tests.scenes import posix
 NOW = "2026-09-04T12:05:00Z"
 KEYS = ("my file.csv", "$(touch gone)", "a;touch gone", "it's", "{a,b}.csv", "*", "-> é")
 
-# In a command that a hint spells out, what needs no quotes: names of jobs, numbers, instants,
-# verbs; and what is quoted already.
-HARMLESS = re.compile(
-    r"(.*\.)?(name|job|id|up|words\[0\]|path\[-2\]|pid or '-'|__version__)|iso_z?\(.*\)|back"
-    r"|close.*|data|.*(typed|shell_text)\(.*"
-)
+# What may be put in between the words of a command that is spelled out: it is about no job that is
+# on record, and needs no quotes; or it is what the person has typed.
+HARMLESS = re.compile(r"close.*|data|run.pid or '-'|__version__|options.shell_text\(argv\)")
 
 
 def told(text: str) -> list[list[str]]:
@@ -73,7 +71,7 @@ def test_what_a_person_may_do_about_a_unit_can_be_typed(jobrun: Jobrun, key: str
 
 def test_a_path_and_a_typed_instant_in_a_hint_are_quoted(jobrun: Jobrun) -> None:
     """The ledger that --ledger names, and what --first says."""
-    ledger = str(jobrun.folder / "my jobs.db")
+    ledger = os.path.realpath(jobrun.folder / "my jobs.db")
     call = ("run", "a", "--every", "1h", "--ledger", ledger, "--first")
     fails = ("--output", "on-failure", "--", "sh", "-c", "echo x; exit 1")
     found = jobrun(*call, "2026-09-04 11:00Z", *fails, now=NOW)
@@ -81,7 +79,8 @@ def test_a_path_and_a_typed_instant_in_a_hint_are_quoted(jobrun: Jobrun) -> None
     assert shlex.split(hint.partition("hint: ")[2]) == ["jobrun", "logs", "1", "--ledger", ledger]
     other = jobrun(*call, "2026-09-04 10:00Z", "--", "true", now=NOW)
     (hint,) = [line for line in other.lines if "jobrun backfill" in line]
-    assert " --from '2026-09-04 10:00Z' --to 2026-09-04T11:00:00+00:00; " in hint
+    span = f"--from '2026-09-04 10:00Z' --to 2026-09-04T11:00:00+00:00 --ledger '{ledger}'"
+    assert f"jobrun backfill a {span}; " in hint
 
 
 @pytest.mark.parametrize(
@@ -94,8 +93,63 @@ def test_quotes_only_where_a_shell_needs_them(word: str, text: str) -> None:
     assert shell_text([word]) == text
 
 
+@posix
+def test_a_hint_is_about_the_ledger_of_the_call(jobrun: Jobrun) -> None:
+    """Typed as it is, the hint of a job in --ledger's acts on that one, not on the default's."""
+    other = os.path.realpath(jobrun.folder / "x.db")
+    call = ("run", "s", "--every", "1h", "--max-attempts", "1")
+    jobrun(*call, "--", "false", now=NOW)
+    failed = jobrun(*call, "--ledger", "x.db", "--", "sh", "-c", "exit 1", now=NOW)
+    (hint,) = told(failed.stderr)
+    key = "s:2026-09-04T11:00:00+00:00"
+    assert hint == ["jobrun", "retry", "s", key, "--ledger", other]
+    again = jobrun(*hint[1:], now=NOW)
+    assert " -- sh -c 'exit 1' in " in again.lines[0]
+    assert jobrun.query("select attempts from jobrun_window") == [(1,)]
+
+
+@posix
+@pytest.mark.parametrize(
+    "look",
+    [("status",), ("failures", "s"), ("explain", "s"), ("plan", "s"), ("show", "1"),
+     ("logs", "s:2026-09-04T09:00Z"), ("explain", "s", "s:x"), ("windows", "u"),
+     ("forget", "s"), ("retry", "s", "2026-09-04T11:30Z"), ("watermark", "s"),
+     ("rerun", "s", "2026-09-04T11:30Z"), ("resolve", "s", "x", "--note", "x")],
+)  # fmt: skip
+def test_every_command_that_is_told_names_the_ledger_of_the_call(
+    jobrun: Jobrun, look: tuple[str, ...]
+) -> None:
+    """Screens and refusals; where the environment names it, the next call finds it by itself."""
+    path = os.path.realpath(jobrun.folder / "x.db")
+    where = ("--ledger", path)
+    call = ("run", "s", "--every", "1h", "--max-attempts", "1", "--ledger", path)
+    jobrun(*call, "--pause-after", "1", "--", "false", now=NOW)
+    jobrun("run", "u", "--ledger", path, "--", "false", now=NOW)
+    found = jobrun(*look, *where, now=NOW)
+    text = found.stdout + found.stderr
+    spelled = [line for line in text.splitlines() if re.search(r"\bjobrun [a-z]+ [a-z0-9]", line)]
+    parts = [part for line in spelled for part in re.split(r"    (?=jobrun)|; |, or: ", line)]
+    assert [part for part in parts if "jobrun" in part and f"--ledger {path}" not in part] == []
+    jobrun.environment["JOBRUN_LEDGER"] = path
+    named = jobrun(*look, now=NOW)
+    assert "--ledger /" not in (named.stdout + named.stderr)
+
+
+@posix
+def test_by_hand_a_job_is_that_of_the_ledger_that_was_looked_in(jobrun: Jobrun) -> None:
+    """--ledger of the crontab's line was relative to its folder, and that one is another now."""
+    call = ("run", "s", "--every", "1h", "--ledger", "x.db", "--", "true")
+    jobrun(*call, now=NOW)
+    elsewhere = jobrun.folder / "elsewhere"
+    elsewhere.mkdir()
+    jobrun.environment["JOBRUN_LEDGER"] = str(jobrun.folder / "x.db")
+    again = jobrun("rerun", "s", "s:2026-09-04T11:00:00+00:00", now=NOW, cwd=elsewhere)
+    assert again.status == 0, again.stderr
+    assert not list(elsewhere.iterdir())
+
+
 def test_no_command_in_a_hint_is_put_together_without_quoting() -> None:
-    """`options.typed` makes them, where a word of them may be anything."""
+    """`options.typed` makes them: it quotes what needs it, and names the ledger of the call."""
     bare = {
         f"{path.relative_to(ROOT)}:{node.lineno}: {word}"
         for path in sorted((ROOT / "jobrun").rglob("*.py"))

@@ -121,7 +121,9 @@ def _unit(call: Call, ledger: Ledger, row: JobRow, when: str) -> WindowRow:
             raise asked_again.inside(when, block.key, block.end, hint)
         if found := ledger.window(row.name, windows.key(row.name, start)):
             return found
-    raise UsageError(f'"{when}" of {row.name} is not on record', f"jobrun failures {row.name}")
+    raise UsageError(
+        f'"{when}" of {row.name} is not on record', options.typed("failures", row.name)
+    )
 
 
 def watermark(

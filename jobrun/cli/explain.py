@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import lastcall, printed
+from jobrun import lastcall, options, printed
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
 from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
@@ -49,7 +49,8 @@ def _find(look: Look, ledger: Ledger, job: JobRow, what: str) -> Subject:
             return of_row(row)
     if job.schedule is None:
         raise UsageError(
-            f'nothing is on record of key "{what}" in {look.path}', f"jobrun windows {job.name}"
+            f'nothing is on record of key "{what}" in {look.path}',
+            options.typed("windows", job.name),
         )
     return window_at(ledger, job, look.instant(what, job))
 
@@ -67,7 +68,7 @@ def _newest(ledger: Ledger, job: JobRow, now: int) -> Subject:
         if row is not None:
             return of_row(row)
     raise UsageError(
-        f"{job.name} has run neither a window nor a key yet", f"jobrun history {job.name}"
+        f"{job.name} has run neither a window nor a key yet", options.typed("history", job.name)
     )
 
 

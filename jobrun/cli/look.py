@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from jobrun import ledger_sqlite, places, process, schedule, tables, windows
+from jobrun import ledger_sqlite, options, places, process, schedule, tables, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call, host_name, this_caller
 from jobrun.errors import JobrunError, UsageError
@@ -71,6 +71,7 @@ def a_call(ctx: typer.Context, ledger: str | None) -> Call:
     """For a command that changes something."""
     outside: Outside = ctx.obj
     path = places.ledger_path(ledger, outside.environ)
+    options.name_ledger(ledger, path)
     lines = Lines(log_format=outside.environ.get("JOBRUN_LOG_FORMAT") or "text")
     return Call(outside.environ, outside.clock, lines, path, this_caller())
 
@@ -83,6 +84,7 @@ class Look:
         self.now = int(outside.clock())
         self.environ = outside.environ
         self.path = places.ledger_path(ledger, outside.environ)
+        options.name_ledger(ledger, self.path)
         self.as_json = as_json
         self.is_named = bool(ledger or self.environ.get("JOBRUN_LEDGER"))
 

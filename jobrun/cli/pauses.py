@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from jobrun import asked, living, process, schedule, turn, unclosed, windows
+from jobrun import asked, living, options, process, schedule, turn, unclosed, windows
 from jobrun.by_hand import as_last_said, known_job
 from jobrun.call import Call
 from jobrun.cli.acts import moved, stored_grid, tell, under_lock
@@ -78,7 +78,9 @@ def resume(call: Call, which: Which, catch_up: str) -> int:
 def _each(call: Call, which: Which, act: Callable[[Ledger, JobRow], None]) -> int:
     """Of all jobs, one that can't be dealt with now does not keep the others from it."""
     if which.every == (which.name is not None):
-        raise UsageError("JOB or --all: which jobs are meant", "jobrun status lists them")
+        raise UsageError(
+            "JOB or --all: which jobs are meant", f"{options.typed('status')} lists them"
+        )
     code = 0
     with closing(open_ledger(call.ledger, create=False)) as ledger:
         if which.name is not None:
@@ -167,7 +169,7 @@ def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
         numbers = ", ".join(str(run.id) for run in living)
         word, verb = ("run", "goes") if len(living) == 1 else ("runs", "go")
         on = f"{word} {numbers} {verb} on to the end, and no other starts"
-        call.lines.say("hint", f"{on}; jobrun stop {name} ends it now")
+        call.lines.say("hint", f"{on}; {options.typed('stop', name)} ends it now")
 
 
 def _is_alive(call: Call, run: RunRow) -> bool:

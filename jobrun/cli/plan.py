@@ -62,7 +62,7 @@ def as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping
         raise UsageError(
             f"{row.name} has units of --key: the next call names one, and runs it unless it is"
             " processed",
-            f"jobrun windows {row.name} lists the newest",
+            f"{options.typed('windows', row.name)} lists the newest",
         )
     if not last.command:
         raise UsageError(f"no command is on record for {row.name}", options.USAGE["run"])

@@ -216,7 +216,7 @@ def _tail(
     if failed is not None and failed.why is not None:
         yield "why", Cell(failed.why)
     if last_words is not None and failed is not None:
-        yield "last words", Cell(f"{last_words}    (jobrun logs {failed.id})")
+        yield "last words", Cell(f"{last_words}    ({typed('logs', str(failed.id))})")
     if story.queue is not None:
         queue, span = story.queue, span_cell(story.queue.start, story.queue.end, now)
         many = plural(queue.windows, "window")
@@ -269,11 +269,11 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     if state in (SKIPPED, PROCESSED) and is_window:
         yield typed("rerun", name, key)
     if state == OUTSIDE:
-        yield f"jobrun backfill {name} --from {iso_z(story.subject.start or 0)} --to T"
+        yield typed("backfill", name, "--from", iso_z(story.subject.start or 0), "--to", "T")
     if state in (FAILED, PENDING) and standing.facts.job.is_paused(now):
-        yield f"jobrun resume {name}"
+        yield typed("resume", name)
     if state == PENDING:
-        yield f"jobrun plan {name}"
+        yield typed("plan", name)
     if story.behind is not None:
         yield typed("explain", name, story.behind.key)
     if story.upstream is not None and story.upstream.hint is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobrun.instants import iso
+from jobrun.options import typed
 from jobrun.rows import DEAD, FAILED, HELD, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
@@ -89,9 +90,9 @@ def _next_cell(row: WindowRow, due: int | None, is_paused: bool, now: int) -> Ce
 
 
 def _hints(found: Sequence[Failure], job: str) -> list[str]:
-    hints = [f"jobrun retry {job}    jobrun explain {job} WHEN"]
+    hints = [f"{typed('retry', job)}    {typed('explain', job, 'WHEN')}"]
     if any(failure.row.state in (DEAD, HELD) for failure in found):
-        hints.append(f'jobrun resolve {job} WHEN --note "..."')
+        hints.append(f'{typed("resolve", job, "WHEN")} --note "..."')
     return hints
 
 

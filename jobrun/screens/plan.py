@@ -139,7 +139,7 @@ def _remarks(setting: Setting, plan: Plan) -> Iterator[tuple[str, str]]:
     pause = setting.row.pause if setting.row is not None else None
     if pause is not None and any(skip.reason == PAUSED for skip in plan.skips):
         yield f"paused {pause_text(pause, setting.now)}", STILL
-        yield f"       jobrun resume {setting.job.name}", DIM
+        yield f"       {options.typed('resume', setting.job.name)}", DIM
     elif pause is not None and plan.units and setting.row and setting.row.is_probed(setting.now):
         yield f"a probe, paused {pause_text(pause, setting.now)}", STILL
     if plan.left != 0:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jobrun import overrides
 from jobrun.instants import iso
-from jobrun.options import BY_NAME, FLAG, shell_text
+from jobrun.options import BY_NAME, FLAG, shell_text, typed
 from jobrun.printed import Stream
 from jobrun.rows import EventRow, JobRow, RunRow, WindowRow
 from jobrun.screen import (
@@ -196,7 +196,7 @@ def run_screen(ledger: str, run: RunRow, kept: Sequence[Stream], now: int) -> Sc
         ("output", _maybe(None if run.output_bytes is None else f"{run.output_bytes} bytes")),
         *(("kept", Cell(f"{k.path} ({k.size} bytes)")) for k in kept if k.size),
     )
-    parts = (head(ledger, now), *_fields(fields), line(f"  jobrun logs {run.id}", DIM))
+    parts = (head(ledger, now), *_fields(fields), line(f"  {typed('logs', str(run.id))}", DIM))
     data = {**run_data(run), "now": iso(now)}
     return Screen(parts, {**data, "kept": [k._asdict() for k in kept]})
 

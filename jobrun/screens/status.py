@@ -135,6 +135,10 @@ def waits_lines(standing: Standing, now: int) -> Iterator[Line]:
         yield Line((Cell(f"{standing.facts.job.name}  "), Cell(waits_for(skip, now), style=WARN)))
 
 
+def _steps(*commands: str) -> str:
+    return "    ".join(commands)
+
+
 def _blocked(standing: Standing, now: int) -> tuple[str, str]:
     skip = standing.facts.waits
     assert skip is not None
@@ -159,15 +163,16 @@ def pause_text(pause: Pause, now: int) -> str:
 def _paused(standing: Standing, now: int) -> tuple[str, str]:
     job = standing.facts.job
     assert job.pause is not None
-    return pause_text(job.pause, now), f"jobrun resume {job.name}    jobrun plan {job.name}"
+    return pause_text(job.pause, now), _steps(typed("resume", job.name), typed("plan", job.name))
 
 
 def _failing(standing: Standing, now: int) -> tuple[str, str]:
     name, last, row = standing.facts.job.name, standing.last, standing.failed
-    hint = f"jobrun logs {name}    jobrun history {name}"
+    logs = typed("logs", name)
     if row is None:
         assert last is not None  # without a failed window it is the last run that failed
-        return f"{outcome(last)} {_when(standing, last, now)}", hint
+        ended = f"{outcome(last)} {_when(standing, last, now)}"
+        return ended, _steps(logs, typed("history", name))
     how = outcome(last) if last is not None and last.key == row.key else row.state
     what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
     if not row.failures:  # interrupted, or made due by hand; a unit by its own call only
@@ -177,7 +182,7 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
     what += _later(_waiting(standing))
     if (due := row.due_at(now, longest_on_record(standing.facts.spec))) is not None:
         what.append(f"next try not before {boundary(due, now)}")
-    return ", ".join(what), hint.replace("history", "explain")
+    return ", ".join(what), _steps(logs, typed("explain", name))
 
 
 def _held(standing: Standing, now: int) -> tuple[str, str]:
@@ -191,7 +196,7 @@ def _held(standing: Standing, now: int) -> tuple[str, str]:
     what += _later(later)
     name = standing.facts.job.name
     resolve = typed("resolve", name, found[0].key)
-    return ", ".join(what), f'jobrun retry {name}    {resolve} --note "..."'
+    return ", ".join(what), _steps(typed("retry", name), f'{resolve} --note "..."')
 
 
 def _later(count: int) -> list[str]:
@@ -203,7 +208,7 @@ def _dead(standing: Standing, now: int) -> tuple[str, str]:
     name = standing.facts.job.name
     failures = plural(found[-1].failures, "failure")
     what = f"{_several(found, now)}, {failures}"
-    return what, f"jobrun failures {name}    jobrun retry {name}"
+    return what, _steps(typed("failures", name), typed("retry", name))
 
 
 def _several(found: Sequence[WindowRow], now: int) -> str:
@@ -247,7 +252,7 @@ def _stuck(standing: Standing, now: int) -> tuple[str, str]:
     what = f"run {run.id} since {moment(run.started, now)} ({about(now - run.started)}{mostly})"
     return (
         f"{what}, holder {run.host}:{run.pid}",
-        f"jobrun logs {run.id} -f    jobrun show {run.id}",
+        _steps(typed("logs", str(run.id), "-f"), typed("show", str(run.id))),
     )
 
 
@@ -260,7 +265,7 @@ def _lost(standing: Standing, now: int) -> tuple[str, str]:
     what = (
         f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
     )
-    return what, f"jobrun show {run.id}    jobrun logs {run.id}"
+    return what, _steps(typed("show", str(run.id)), typed("logs", str(run.id)))
 
 
 def _ahead(standing: Standing, now: int) -> tuple[str, str]:
