@@ -74,27 +74,36 @@ def fit(name: str, mode: str, line: Mapping[str, str], known: Mapping[str, Overr
 
 
 def misfits(
-    name: str, mode: str, line: Mapping[str, str], known: Mapping[str, Override]
+    name: str,
+    mode: str,
+    line: Mapping[str, str],
+    known: Mapping[str, Override],
+    first: str | None = None,
 ) -> dict[str, UsageError]:
     """What of it goes neither with the line nor with the rest of it; as few as can be.
 
-    One may fit only beside another: --resume-after, once --pause-after does.
+    Where two don't go together, what must not be left out stays, then what is `first`. One may fit
+    only beside another: --resume-after, once --pause-after does.
     """
     if _problem(name, mode, _together(line, known)) is None:
         return {}
+
+    def rank(option: str) -> tuple[bool, bool]:
+        return not _holds_back(option, known[option].value), option != first
+
     used: dict[str, Override] = {}
-    left = dict(known)
+    left = sorted(known, key=rank)
     while True:
         found = {}
-        for option, override in left.items():
-            problem = _problem(name, mode, _together(line, {**used, option: override}))
+        for option in left:
+            problem = _problem(name, mode, _together(line, {**used, option: known[option]}))
             if problem is None:
-                used[option] = override
-            else:
-                found[option] = problem
-        if len(found) == len(left):
+                break
+            found[option] = problem
+        else:
             return found
-        left = {option: left[option] for option in found}
+        used[option] = known[option]
+        left.remove(option)
 
 
 def _together(line: Mapping[str, str], known: Mapping[str, Override]) -> dict[str, str]:

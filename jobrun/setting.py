@@ -88,7 +88,7 @@ def _check(ledger: Ledger, row: JobRow, option: Option, known: Options, changed:
     """
     mode, line = mode_of(ledger, row), lastcall.read(row.spec).options
     before = overrides.misfits(row.name, mode, line, known)
-    for name, problem in overrides.misfits(row.name, mode, line, changed).items():
+    for name, problem in overrides.misfits(row.name, mode, line, changed, option.long).items():
         if name == option.long:
             raise problem
         if name not in before:

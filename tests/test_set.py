@@ -320,3 +320,32 @@ def test_what_keeps_a_command_from_running_is_never_left_out(
     assert (found.status, found.stdout) == (2, "")
     assert f", set on record by {who(jobrun)}, does not go with this call: " in found.stderr
     assert f"hint: jobrun unset a {name[2:]}, or the line as it was" in found.stderr
+
+
+def test_what_may_be_left_out_gives_way_to_what_may_not(jobrun: Jobrun) -> None:
+    """--retries 0 and a --retry-delay, each set when it fitted: the command runs once at most."""
+    line = ("run", "p", "--retries", "2")
+    jobrun(*line, "--", "true", now=NOW)
+    assert jobrun("set", "p", "retry-delay", "3s", now=NOW).status == 0
+    assert jobrun("run", "p", "--", "true", now=NOW).status == 0
+    assert jobrun("set", "p", "retries", "0", now=NOW).status == 0
+    found = jobrun(*line, "--", "false", now=NOW)
+    assert (found.status, found.stderr.count("FAILED")) == (1, 1)
+    assert 'what=override-ignored option="--retry-delay 3s"' in found.stderr
+    assert "hint: jobrun unset p retry-delay" in found.stderr
+    assert jobrun("unset", "p", "retry-delay", now=NOW).status == 0
+    again = jobrun("set", "p", "retry-delay", "3s", now=NOW)
+    assert (again.status, "error: --retry-delay needs --retries" in again.stderr) == (2, True)
+
+
+def test_set_names_what_is_in_its_way(jobrun: Jobrun) -> None:
+    """Not what the person wants changed: that is right, once the other is gone."""
+    line = ("run", "s", "--every", "1h", "--pause-after", "3", "--", "true")
+    jobrun(*line, now=NOW)
+    assert jobrun("set", "s", "resume-after", "6h", now=NOW).status == 0
+    found = jobrun("set", "s", "pause-after", "off", now=NOW)
+    assert (found.status, found.lines[-1]) == (
+        2, "jobrun: hint: first: jobrun unset s resume-after",
+    )  # fmt: skip
+    assert jobrun("unset", "s", "resume-after", now=NOW).status == 0
+    assert jobrun("set", "s", "pause-after", "off", now=NOW).status == 0
