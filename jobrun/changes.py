@@ -31,7 +31,7 @@ def compare(
     if consent.is_new_schedule(job, grid, known, row, mark, opening.now):
         opening = opening._replace(schedule=grid.text)
         if row.schedule is not None:
-            events.append((None, "schedule-changed", f"{row.schedule} -> {grid.text}"))
+            events.append((None, "schedule-changed", consent.change(row.schedule, grid.text)))
             notes.append(
                 note("NOTE", job.name, "schedule-changed", was=row.schedule, now_is=grid.text)
             )

@@ -128,8 +128,18 @@ def _changed(job: Job, grid: Grid, row: JobRow, mark: int, closed: str) -> Confi
         f'{job.name}: the schedule on record is "{old}", this call has "{grid.text}": the next'
         f" window is {before} by the one, {after} by the other, {closed} closed by now;"
         f" last called {_last_caller(row)}",
-        f"if the change is meant: --accept-schedule once; if not: {options_of(old)}",
+        ways_on(old),
+        change(old, grid.text),
     )
+
+
+def change(before: str, after: str) -> str:
+    return f"{before} -> {after}"
+
+
+def ways_on(before: str) -> str:
+    """What a person can do about a schedule that wants consent."""
+    return f"if the change is meant: --accept-schedule once; if not: {options_of(before)}"
 
 
 def _next_window(text: str, mark: int) -> str:

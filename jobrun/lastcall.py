@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
 from jobrun.options import BY_NAME, KEY, WINDOWS
-from jobrun.rows import Caller, JobRow
+from jobrun.rows import REFUSED, Caller, JobRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job
+    from jobrun.ledger import Ledger
+    from jobrun.rows import EventRow
 
 
 class LastCall(NamedTuple):
@@ -97,6 +99,16 @@ def of(row: JobRow | None, mode: str | None = None) -> LastCall:
     mode = mode or (WINDOWS if row.schedule is not None else KEY)
     known = overrides.read(row.overrides)
     return last._replace(options=overrides.fit(row.name, mode, last.options, known).options)
+
+
+def refusal(row: JobRow, ledger: Ledger) -> EventRow | None:
+    """Why the last calls are refused, where they are: none since that event has been taken."""
+    for event in ledger.events(row.name, kind=REFUSED, limit=1):
+        taken = [skip.last_at for skip in ledger.skips(row.name, limit=1)]
+        taken.append(read(row.spec).at or 0)
+        if max(taken) <= event.at <= row.last_seen:  # not by a clock that was ahead
+            return event
+    return None
 
 
 def read(spec: str | None) -> LastCall:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from jobrun import episodes, places, process, rows, skips, turn
 from jobrun.attempts import Attempts
 from jobrun.call import note_holder
-from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
+from jobrun.errors import EXIT_SIGNAL, ConfigError, JobrunError, Refused
 from jobrun.living import Judged, Living, judge_open_runs, keys_of
 from jobrun.lock_file import FileLock
 from jobrun.plans import Plan, Skip, Unit
@@ -147,8 +147,8 @@ class Beside:
         taken = keys_of(judged.living)
         try:
             plan, grid, stamp = turn.make_plan(job, ledger, now, judged.lost, taken, self._named)
-        except Refused:
-            episodes.clock_behind(self._situation, now)
+        except (Refused, ConfigError) as error:
+            episodes.refused(self._situation, error, now)
             raise
         return plan._replace(units=self._own(plan)), grid, stamp
 

@@ -48,6 +48,9 @@ RESOLVED = "resolved"
 # An event, once after `failed`: nothing of the job is failed any longer.
 RECOVERED = "recovered"
 
+# An event: a call is refused until a person has a say (78); once, however many there are.
+REFUSED = "refused"
+
 # Why a window runs.
 NEW = "new"
 RETRY = "retry"
@@ -107,7 +110,7 @@ EVENTS = (
     FAILED, RECOVERED, DEAD, LOST, HELD, "due", RESOLVED, PAUSED, "resumed", "blocked", "orphan",
     "clock-behind", "clock-doubted", "clock-believed", "clock-set-back", "schedule-changed",
     "boundaries-moved", "after-changed", "first-ignored", "watermark-set", "watermark-settled",
-    BY_HAND, NOT_LATEST, TOO_OLD, "set", "unset", "stop",
+    BY_HAND, NOT_LATEST, TOO_OLD, REFUSED, "set", "unset", "stop",
 )  # fmt: skip
 
 

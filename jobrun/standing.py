@@ -8,6 +8,7 @@ DEAD     a window's attempts are used up, and nobody has settled it
 running  a run is under way
 STUCK    it has been under way for longer than --stuck-after
 lost     a run has no outcome and its processes are gone; the next call runs its window again
+REFUSED  its calls have another schedule than the record, or wait for each other in a circle: 78
 AHEAD    done to an instant that is ahead of the clock: every call is refused
 LATE     nobody has called it for longer than ever between two calls on record
 BLOCKED  another job, which it comes after, has given up what its next window needs
@@ -32,6 +33,7 @@ from jobrun.rows import (
     FAILURES,
     NO_CLOSED_WINDOW,
     UPSTREAM_FAILED,
+    EventRow,
     JobRow,
     RunRow,
     SkipRow,
@@ -42,7 +44,7 @@ from jobrun.rows import (
 NEW, OK, FAILING, RUNNING = "new", "ok", "FAILING", "running"
 HELD, DEAD = "HELD", "DEAD"
 STUCK, LOST, LATE, PAUSED = "STUCK", "lost", "LATE", "paused"
-AHEAD = "AHEAD"
+AHEAD, REFUSED = "AHEAD", "REFUSED"
 BLOCKED, WAITS = "BLOCKED", "waits"
 
 # A look reads so many rows of a job; before it says LATE it reads deeper, for the quiet nights and
@@ -77,12 +79,13 @@ class Facts(NamedTuple):
     behind: Behind
     usual: float | None  # seconds that a run takes
     waits: Skip | None = None  # why its next window, which has closed, waits for another job
+    refusal: EventRow | None = None  # why its calls are refused, where they are
     way_back: str | None = None  # from a watermark ahead of the clock, where that is refused
 
 
 class Standing(NamedTuple):
-    """`state` is the one word; `troubles` are all of FAILING, HELD, DEAD, STUCK, lost, AHEAD, LATE,
-    BLOCKED, paused (by itself) that are true."""
+    """`state` is the one word; `troubles` are all of FAILING, HELD, DEAD, STUCK, lost, AHEAD,
+    REFUSED, LATE, BLOCKED, paused (by itself) that are true."""
 
     facts: Facts
     state: str
@@ -111,6 +114,7 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
         behind=behind(ledger, job, unfinished, now, spec.seconds("--lag", 0)),
         usual=ledger.usual(job.name),
         waits=waits(ledger, job, now - spec.seconds("--lag", 0)),
+        refusal=lastcall.refusal(job, ledger),
         way_back=_way_back(ledger, job, now),
     )
 
@@ -207,6 +211,7 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
             (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
             (LOST, lost is not None),
             (AHEAD, not paused and facts.way_back is not None),
+            (REFUSED, not paused and facts.refusal is not None),
             (LATE, not paused and running is None and _is_late(facts, now)),
             (BLOCKED, facts.waits is not None and facts.waits.reason == UPSTREAM_FAILED),
             (PAUSED, paused and facts.job.paused_by == BREAKER),
@@ -234,7 +239,7 @@ def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paus
         return RUNNING
     if paused:
         return PAUSED
-    for word in (AHEAD, FAILING, HELD, DEAD, LATE, BLOCKED):
+    for word in (AHEAD, REFUSED, FAILING, HELD, DEAD, LATE, BLOCKED):
         if word in troubles:
             return word
     if facts.waits is not None:

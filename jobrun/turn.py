@@ -23,7 +23,7 @@ from jobrun import (
     skips,
 )
 from jobrun.attempts import Attempts
-from jobrun.errors import EXIT_SIGNAL, Refused, UsageError
+from jobrun.errors import EXIT_SIGNAL, ConfigError, Refused, UsageError
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
 from jobrun.rows import Breaker, JobRow, Opened, Opening, Pause, RunRow, Source, Stored
@@ -53,8 +53,10 @@ def take(situation: Situation) -> int:
             return skip_alive(situation, judged.living[0])
         try:
             plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
-        except Refused:
-            _tell_behind(situation, now)
+        except (Refused, ConfigError) as error:
+            from jobrun import episodes
+
+            episodes.refused(situation, error, now)
             raise
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
@@ -379,19 +381,15 @@ def _skip(situation: Situation, plan: Plan) -> int:
     code = 0
     for reason, key, detail, fold, hint in plan.skips:
         if reason == rows.CLOCK_BEHIND:
-            _tell_behind(situation, plan.opening.now)
+            from jobrun import episodes  # few calls have one
+
+            episodes.clock_behind(situation, plan.opening.now)
         code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
         if hint is not None:
             from jobrun import episodes
 
             episodes.blocked(situation, Skip(reason, key, detail, fold, hint), plan.opening.now)
     return code
-
-
-def _tell_behind(situation: Situation, now: int) -> None:
-    from jobrun import episodes  # few calls have one
-
-    episodes.clock_behind(situation, now)
 
 
 def _tell_notes(job: Job, call: Call, plan: Plan) -> None:

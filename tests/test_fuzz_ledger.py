@@ -47,7 +47,12 @@ CALLS = (
     ("doctor",),
     ("forget", "sales", "--yes"),
 )
-TOLD = {b"clock-behind", b"orphan", b"schedule-changed"}  # before a call is refused, too
+TOLD = {
+    b"clock-behind",
+    b"orphan",
+    b"schedule-changed",
+    b"refused",
+}  # before a call is refused, too
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobrun import rows
+from jobrun import consent, rows
 from jobrun.fate import longest_on_record
 from jobrun.instants import iso
 from jobrun.options import typed
@@ -44,6 +44,7 @@ from jobrun.standing import (
     NEW,
     OK,
     PAUSED,
+    REFUSED,
     RUNNING,
     STUCK,
     WAITS,
@@ -59,6 +60,7 @@ STYLES = {
     DEAD: WARN,
     RUNNING: BUSY,
     AHEAD: BAD,
+    REFUSED: BAD,
     LATE: WARN,
     BLOCKED: BAD,
     WAITS: WARN,
@@ -276,6 +278,17 @@ def _ahead(standing: Standing, now: int) -> tuple[str, str]:
     return what, standing.facts.way_back or ""
 
 
+def _refused(standing: Standing, now: int) -> tuple[str, str]:
+    job, event = standing.facts.job, standing.facts.refusal
+    assert event is not None
+    since, last = moment(event.at, now), moment(job.last_seen, now)
+    what = f"calls since {since}, the last at {last}: {event.detail}"
+    before, is_change, _ = (event.detail or "").partition(" -> ")
+    if is_change and before == job.schedule:
+        return what, consent.ways_on(before)
+    return what, f"jobrun events {job.name}"
+
+
 def _late(standing: Standing, now: int) -> tuple[str, str]:
     every = standing.called_every
     was = f" (was every {about(every)})" if every else ""
@@ -290,6 +303,7 @@ _EXPLAIN = {
     STUCK: _stuck,
     LOST: _lost,
     AHEAD: _ahead,
+    REFUSED: _refused,
     LATE: _late,
     BLOCKED: _blocked,
     PAUSED: _paused,
