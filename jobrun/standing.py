@@ -18,7 +18,7 @@ paused   on purpose; or by itself, which is a trouble
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -78,9 +78,15 @@ class Facts(NamedTuple):
     idle_every: int | None  # mean seconds between calls that found nothing to do
     behind: Behind
     usual: float | None  # seconds that a run takes
+    units: Mapping[str, WindowRow]  # by key, of open runs and of the last that ended
     waits: Skip | None = None  # why its next window, which has closed, waits for another job
     refusal: EventRow | None = None  # why its calls are refused, where they are
     way_back: str | None = None  # from a watermark ahead of the clock, where that is refused
+
+    @property
+    def ended(self) -> list[RunRow]:
+        """Newest first."""
+        return _ended(self.runs)
 
 
 class Standing(NamedTuple):
@@ -102,21 +108,33 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
     runs = tuple(ledger.runs(job=job.name, limit=depth))
     spec = lastcall.of(job)
     unfinished = tuple(ledger.unfinished(job.name))
+    open_runs = tuple(ledger.open_runs(job.name))
     return Facts(
         job=job,
         spec=spec,
         runs=runs,
-        open_runs=tuple(ledger.open_runs(job.name)),
+        open_runs=open_runs,
         unfinished=unfinished,
         undone=tuple(ledger.failures(job.name, limit=UNDONE)),
         calls=_called_at(runs),
         idle_every=_idle_every(ledger.skips(job.name)),
         behind=behind(ledger, job, unfinished, now, spec.seconds("--lag", 0)),
         usual=ledger.usual(job.name),
+        units=_units(ledger, job.name, [*open_runs, *_ended(runs)[:1]]),
         waits=waits(ledger, job, now - spec.seconds("--lag", 0)),
         refusal=lastcall.refusal(job, ledger),
         way_back=_way_back(ledger, job, now),
     )
+
+
+def _units(ledger: Ledger, job: str, runs: Sequence[RunRow]) -> dict[str, WindowRow]:
+    keys = {run.key for run in runs if run.key is not None}
+    rows = (ledger.window(job, key) for key in keys)
+    return {row.key: row for row in rows if row is not None}
+
+
+def _ended(runs: Sequence[RunRow]) -> list[RunRow]:
+    return [run for run in runs if run.outcome is not None]
 
 
 def _way_back(ledger: Ledger, job: JobRow, now: int) -> str | None:
@@ -199,7 +217,7 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
     living = [run for run in facts.open_runs if alive(run)]
     running = living[0] if living else None
     lost = next((run for run in facts.open_runs if run not in living), None)
-    last = next((run for run in facts.runs if run.outcome is not None), None)
+    last = next(iter(facts.ended), None)
     failed = _failed(facts)
     paused = facts.job.is_paused(now)
     troubles = tuple(
@@ -254,10 +272,11 @@ def _failed(facts: Facts) -> WindowRow | None:
 
 
 def _has_failed(last: RunRow | None, facts: Facts) -> bool:
-    """What it left dead or held is told as that."""
+    """What it left dead or held is told as that; what has been settled since is no failure."""
     if last is None or last.outcome not in FAILURES:
         return False
-    return last.key is None or last.key not in [row.key for row in facts.undone]
+    unit = facts.units.get(last.key or "")
+    return unit is None or unit.state not in (*rows.UNDONE, rows.PROCESSED, rows.SKIPPED)
 
 
 def of_state(facts: Facts, state: str) -> list[WindowRow]:
@@ -271,7 +290,7 @@ def _alike(facts: Facts, last: RunRow | None, failed: WindowRow | None) -> int:
     if failed is not None and failed.key == last.key:
         return failed.failures
     count = 0
-    for run in facts.runs:
+    for run in facts.ended:
         if (run.outcome, run.exit_code, run.signal) != (last.outcome, last.exit_code, last.signal):
             break
         count += 1

@@ -35,7 +35,7 @@ from jobrun.screens.status import (
     standing_data,
     trouble_lines,
 )
-from jobrun.standing import Standing
+from jobrun.standing import FAILING, Standing
 
 WIDE = 100  # letters of a value on a terminal
 Fields = Sequence[tuple[str, Cell | None]]
@@ -66,7 +66,7 @@ def job_screen(
         ("next boundary", None if job.next is None else boundary_cell(job.next, now)),
         ("behind", None if facts.behind.windows == 0 else behind_cell(facts.behind)),
         ("paused", _pause(job, now)),
-        ("failing", _failing(job, now)),
+        ("failing", _failing(standing, now)),
         ("holder", _holder(standing.running, now)),
         ("usual run", None if facts.usual is None else Cell(about(facts.usual))),
         ("last run", None if standing.last is None else _brief(standing.last, now)),
@@ -117,11 +117,14 @@ def _pause(job: JobRow, now: int) -> Cell | None:
     return Cell(pause_text(job.pause, now), style=STILL)
 
 
-def _failing(job: JobRow, now: int) -> Cell | None:
+def _failing(standing: Standing, now: int) -> Cell | None:
+    """What --pause-after counts, until a window is processed: also where all is settled by hand."""
+    job = standing.facts.job
     if job.failing_since is None:
         return None
+    settled = "" if standing.facts.undone or FAILING in standing.troubles else ", settled since"
     since = moment(job.failing_since, now)
-    return Cell(f"{plural(job.failing, 'window')} in a row since {since}")
+    return Cell(f"{plural(job.failing, 'window')} in a row since {since}{settled}")
 
 
 def _holder(run: RunRow | None, now: int) -> Cell | None:

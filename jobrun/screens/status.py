@@ -222,11 +222,8 @@ def _several(found: Sequence[WindowRow], now: int) -> str:
 def _when(standing: Standing, last: RunRow, now: int) -> str:
     if standing.alike == 1:
         return f"at {moment(last.started, now)}"
-    first = (
-        standing.facts.runs[standing.alike - 1]
-        if standing.alike <= len(standing.facts.runs)
-        else last
-    )
+    ended = standing.facts.ended
+    first = ended[standing.alike - 1] if standing.alike <= len(ended) else last
     return f"x{standing.alike} since {moment(first.started, now)}"
 
 
@@ -286,7 +283,7 @@ def _refused(standing: Standing, now: int) -> tuple[str, str]:
     before, is_change, _ = (event.detail or "").partition(" -> ")
     if is_change and before == job.schedule:
         return what, consent.ways_on(before)
-    return what, f"jobrun events {job.name}"
+    return what, typed("events", job.name)
 
 
 def _late(standing: Standing, now: int) -> tuple[str, str]:
