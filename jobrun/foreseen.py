@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import policy, report, turn
-from jobrun.plans import Plan
+from jobrun import overlap, policy, report, rows, turn
+from jobrun.living import Living
+from jobrun.plans import Plan, Skip
 from jobrun.rows import DEAD, Block, Failing, JobRow, Pause, RunRow
 from jobrun.weigh import Failure, weigh
 
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.ledger import Ledger
     from jobrun.schedule import Grid
+
+
+def kept_out(job: Job, living: Sequence[Living]) -> Skip | None:
+    """Why the call would not come to plan at all: what runs, and is not to be run beside."""
+    first = living[0] if living else None
+    if job.overlap == "allow":
+        first = overlap.keeper_of(living)
+    if first is None:
+        return None
+    if first.pids:
+        return Skip(rows.ORPHAN_ALIVE, first.run.key, {})
+    # With --wait it has its turn once that has ended.
+    return None if job.wait else Skip(rows.LOCK_HELD, None, {})
 
 
 def loss(

@@ -16,6 +16,7 @@ runs, and its guardian holds it too, as it would the job's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ class Beside:
             # The token is read first: a run that opens after the look for runs has taken another.
             row = ledger.job(job.name)
             judged = judge_open_runs(ledger, job.name, call, self._situation.slot)
-            if (keeper := _keeper_of(judged.living)) is not None:
+            if (keeper := keeper_of(judged.living)) is not None:
                 if self._last is not None:
                     return self._end(*self._last)
                 return turn.skip_alive(self._situation, keeper)
@@ -136,7 +137,7 @@ class Beside:
                 if work is not None:
                     return self._end(plan, work) if self._is_over(plan, work) else None
             else:
-                plan = _name_holder(plan, judged.living, call)
+                plan = name_holder(plan, judged.living, call)
                 code = turn.carry_out(self._situation, row, plan, grid, judged.lost, stamp)
                 if code is not None:
                     return code
@@ -249,12 +250,12 @@ class Beside:
         return turn.end(self._situation, plan, work)
 
 
-def _keeper_of(living: list[Living]) -> Living | None:
+def keeper_of(living: Sequence[Living]) -> Living | None:
     """A call that means to be alone, its lock file replaced: any token that is taken fences it."""
     return next((each for each in living if each.run.slot is None and not each.pids), None)
 
 
-def _name_holder(plan: Plan, living: list[Living], call: Call) -> Plan:
+def name_holder(plan: Plan, living: Sequence[Living], call: Call) -> Plan:
     """Where what is to be done is under way: the run of it, the oldest where there are more."""
     skip = next((each for each in plan.skips if each.reason == rows.LOCK_HELD), None)
     if skip is None:

@@ -55,7 +55,7 @@ GROUPS = (
     (
         "call",
         "call skips episodes key_file command report attempt attempts living turn by_hand setting"
-        " foreseen overlap run halt",
+        " overlap foreseen run halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (

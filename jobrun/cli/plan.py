@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import command, foreseen, options, tables, turn
+from jobrun import command, foreseen, options, overlap, tables, turn
 from jobrun import job as jobs
 from jobrun.by_hand import as_it_would_be
 from jobrun.call import Call, this_caller
@@ -22,8 +22,8 @@ from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
 from jobrun.lines import Lines
 from jobrun.living import judge_open_runs, keys_of
-from jobrun.plans import Unit
-from jobrun.rows import Claimed, JobRow, RunRow
+from jobrun.plans import Plan, Unit
+from jobrun.rows import Claimed, JobRow, Opening
 from jobrun.run import as_set
 from jobrun.screen import Screen, moment
 from jobrun.screens.plan import Setting, plan_screen, usual_lateness
@@ -52,8 +52,7 @@ def plan(
         source = f"as last called{when} by {last.caller or 'unknown'}"
         source += ", with what is set since (show --origin)" if row.overrides else ""
         call = Call(look.environ, lambda: now, Lines(), look.path, this_caller())
-        alive = [run for run in rows.open_runs(job) if look.is_alive(run)]
-        look.show(_screen(this, call, rows, source, alive[0] if alive else None))
+        look.show(_screen(this, call, rows, source, is_now=at is None))
     return 0
 
 
@@ -78,24 +77,30 @@ def dry_run(job: Job, call: Call) -> int:
         path = call.ledger if is_there else os.path.join(folder, "empty.db")
         with closing(open_ledger(path, create=not is_there)) as ledger:
             job = as_set(job, call, ledger.overrides(job.name))
-            screen = _screen(job, call, ledger, "as this call says", None)
+            screen = _screen(job, call, ledger, "as this call says", is_now=True)
             tables.show(screen, call.ledger, as_json=job.log_format == "json")
     return 0
 
 
-def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:
+def _screen(job: Job, call: Call, ledger: Ledger, source: str, is_now: bool) -> Screen:
+    """What runs now keeps a call of now from its turn; to one of later it leaves the rest."""
     now = call.now()
     judged = judge_open_runs(ledger, job.name, call, by_lock=False)
-    taken = keys_of(judged.living) if job.overlap == "allow" else frozenset()
+    taken = keys_of(judged.living)
     plan, grid, _ = turn.make_plan(job, ledger, now, judged.lost, taken)
-    plan, row = foreseen.loss(job, call, ledger, plan, grid, judged.lost)
+    kept_out = foreseen.kept_out(job, judged.living) if is_now else None
+    if kept_out is not None:
+        plan, row = Plan(Opening(job.name, 0, now), skips=(kept_out,)), ledger.job(job.name)
+    else:
+        plan = overlap.name_holder(plan, judged.living, call)
+        plan, row = foreseen.loss(job, call, ledger, plan, grid, judged.lost)
     setting = Setting(
         ledger=call.ledger,
         job=job,
         row=row,
         describe=None if grid is None else grid.describe(),
         source=source,
-        holder=holder,
+        holder=judged.alive,
         late=usual_lateness(ledger.runs(job=job.name, limit=RUNS), job.lag),
         now=now,
     )
