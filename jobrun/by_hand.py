@@ -12,7 +12,7 @@ from jobrun.job import Job
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
-from jobrun.rows import JobRow
+from jobrun.rows import FINISHED, UNDONE, JobRow
 
 # What a person at a prompt does not want from the crontab's line: silence, its way to wait.
 _NOT_BY_HAND = (
@@ -35,8 +35,8 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     given = line.options.get("--ledger")
     path = places.ledger_path(given, environ)
     options.name_ledger(given, path)
-    last, has_windows = last_call(path, line.words[0])
-    if verb == "retry" and not has_windows:
+    last = last_call(path, verb, line)
+    if last is None:
         return _retry_of_units(line, environ), None
     this = _job(verb, line, last, environ)
     return this, _taken_over(line, last, this)
@@ -54,12 +54,8 @@ def _retry_of_units(line: options.Line, environ: Mapping[str, str]) -> Job:
 
 def _taken_over(line: options.Line, last: LastCall, this: Job) -> str | None:
     """What comes from the last call, as it could be typed."""
-    kept = [
-        word
-        for name, text in _kept(last).items()
-        if name not in line.options
-        for word in ([name] if options.BY_NAME[name].kind == options.FLAG else [name, text])
-    ]
+    taken = {name: text for name, text in _kept(last).items() if name not in line.options}
+    kept = _words(taken)
     command = [] if line.command else ["--", *this.command]
     folder = "" if "--cwd" in line.options or this.cwd is None else f" in {this.cwd}"
     if not kept and not command and not folder:
@@ -80,11 +76,12 @@ def check_words(verb: str, line: options.Line) -> None:
         raise UsageError(f"backfill needs {' and '.join(missing)}", options.USAGE[verb])
 
 
-def last_call(path: str, name: str) -> tuple[LastCall, bool]:
-    """What is on record of the job's last call, and whether it has windows.
+def last_call(path: str, verb: str, line: options.Line) -> LastCall | None:
+    """What is on record of the job's last call; None where units are to be tried again.
 
-    Raises UsageError for a job that is not there.
+    Raises UsageError for a job that is not there, or has nothing that could run again by hand.
     """
+    name = line.words[0]
     jobs.check_name(name)
     if not os.path.exists(path):
         raise UsageError(
@@ -93,9 +90,43 @@ def last_call(path: str, name: str) -> tuple[LastCall, bool]:
     ledger = open_ledger(path, create=False)
     try:
         row = known_job(ledger, name)
-        return as_it_would_be(ledger, row), row.schedule is not None
+        if row.schedule is None and verb == "retry":
+            return None
+        if row.schedule is not None or row.spec is None:  # met a held lock, and has not run yet
+            return as_it_would_be(ledger, row)
+        raise _without_windows(ledger, row, line.words[1] if verb == "rerun" else None)
     finally:
         ledger.close()
+
+
+def _without_windows(ledger: Ledger, row: JobRow, when: str | None) -> UsageError:
+    """Also with --every: a schedule on record, and each call of its own line would be refused."""
+    last = lastcall.read(row.spec)
+    if mode_of(ledger, row) == options.PLAIN:
+        command = last.command if last.whole else (*last.command, "...")
+        again = options.typed("run", row.name, *_words(last.options), "--", *command)
+        return UsageError(f'job "{row.name}" has no windows', f"each call runs it: {again}")
+    key = (when or "KEY").removeprefix(f"{row.name}:")
+    unit = ledger.window(row.name, f"{row.name}:{key}")
+    if unit is not None and unit.state in UNDONE:
+        retry = options.typed("retry", row.name, unit.key)
+        return UsageError(f"{unit.key} is no window, but a unit of --key", retry)
+    if unit is not None and unit.state in FINISHED:
+        key += "-2"
+    words = options.typed("run", row.name, "--key", key, "--", "COMMAND")
+    if unit is None or unit.state not in FINISHED:
+        return UsageError(f'job "{row.name}" has no windows, but units of --key', words)
+    return UsageError(f"{unit.key} is {unit.state}: once done, a key does not run again", words)
+
+
+def _words(given: Mapping[str, str]) -> list[str]:
+    """As typed; the ledger is named anyhow, where it must be."""
+    return [
+        word
+        for name, text in given.items()
+        if name != "--ledger"
+        for word in ([name] if options.BY_NAME[name].kind == options.FLAG else [name, text])
+    ]
 
 
 def known_job(ledger: Ledger, name: str) -> JobRow:

@@ -168,6 +168,12 @@ def grid_of(job: Job, known: Stored) -> Grid:
                 "by hand the grid on record is used: leave --every, --cron and --tz away",
             )
         text = row.schedule
+    elif job.mode != options.WINDOWS and row is not None and row.spec is not None:
+        raise UsageError(
+            f'job "{job.name}" is called without --every or --cron: it has no windows, and with'
+            " one of them on record its own line would be refused",
+            "another JOB for what has windows; for this one: jobrun run without --window",
+        )
     if text is None:
         raise UsageError(
             f'job "{job.name}" has no schedule on record',

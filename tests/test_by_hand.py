@@ -242,3 +242,43 @@ def test_a_key_beside_windows_does_not_change_what_rerun_goes_by(sales: Jobrun) 
     sales("run", "sales", "--key", "extra", "--", "true", now=NOW)
     assert sales("rerun", "sales", at(9), now=NOW).stdout == "09 rerun 2\n"
     assert sales("plan", "sales", now=NOW).status == 0
+
+
+@pytest.mark.parametrize(
+    "act", [("rerun", "p", "today"), ("backfill", "p", "--from", at(10), "--to", at(11))]
+)
+def test_a_plain_job_is_not_given_a_schedule_by_hand(jobrun: Jobrun, act: tuple[str, ...]) -> None:
+    """What is told instead runs it, and its crontab's line goes on."""
+    line = ("run", "p", "--timeout", "1h", "--", "sh", "-c", "echo again")
+    jobrun(*line, now=NOW)
+    for more in ((), ("--every", "1h")):
+        found = jobrun(*act, *more, now=NOW)
+        assert found.status == 2
+        assert found.lines == [
+            'jobrun: error: job "p" has no windows',
+            "jobrun: hint: each call runs it: jobrun run p --timeout 1h -- sh -c 'echo again'",
+        ]
+    assert jobrun(*line, now=NOW).status == 0
+    window = jobrun("run", "p", "--every", "1h", "--window", at(10), "--", "true", now=NOW)
+    assert (window.status, "its own line would be refused" in window.stderr) == (2, True)
+    assert jobrun(*line, now=NOW).status == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("processed", "jobrun run u --key k1-2 -- COMMAND"),
+        ("failed", "jobrun retry u u:k1"),
+        ("dead", "jobrun retry u u:k1"),
+    ],
+)
+def test_a_unit_is_run_again_by_its_key(jobrun: Jobrun, state: str, told: str) -> None:
+    """rerun is for windows: what is told goes by what became of the unit."""
+    jobrun("run", "u", "--key", "k1", "--", "true", now=NOW)
+    jobrun.change("update jobrun_window set state = ?", state)
+    for key in ("k1", "u:k1"):
+        found = jobrun("rerun", "u", key, "--every", "1h", now=NOW)
+        assert (found.status, found.lines[-1]) == (2, f"jobrun: hint: {told}")
+    other = jobrun("rerun", "u", "k2", now=NOW)
+    assert other.lines[-1] == "jobrun: hint: jobrun run u --key k2 -- COMMAND"
+    assert jobrun("run", "u", "--key", "k3", "--", "true", now=NOW).status == 0
