@@ -42,7 +42,10 @@ def read(text: str | None) -> dict[str, Override]:
         return {}
     import json
 
-    return {name: Override(**fields) for name, fields in json.loads(text).items()}
+    return {
+        name: Override(*(fields.get(field) for field in Override._fields))  # a newer one has more
+        for name, fields in json.loads(text).items()
+    }
 
 
 def write(overrides: Mapping[str, Override]) -> str | None:
@@ -153,9 +156,15 @@ def unset(name: str, option: str) -> str:
     return options.typed("unset", name, option.lstrip("-"))
 
 
+def long_name(word: str) -> str:
+    """`--timeout` of `timeout`"""
+    name = word if word.startswith("-") else f"--{word}"
+    return options.BY_NAME[name].long if name in options.BY_NAME else name
+
+
 def option_named(word: str) -> Option:
     """`--timeout` or `timeout`. Raises UsageError where it can't be set."""
-    name = word if word.startswith("-") else f"--{word}"
+    name = long_name(word)
     option = options.BY_NAME.get(name)
     if option is None:
         close = options.nearest(name, options.BY_NAME)

@@ -17,7 +17,7 @@ from jobrun.errors import Refused, UsageError
 from jobrun.job import Job
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
-from jobrun.options import Option
+from jobrun.options import BY_NAME
 from jobrun.overrides import Fitted, Override
 from jobrun.rows import JobRow, Setting
 
@@ -67,20 +67,23 @@ def set_option(
     def change(ledger: Ledger, row: JobRow, known: Options) -> Options:
         return {**known, option.long: wanted}
 
-    return _write(call, name, option, change, "set" if not dry_run else "would-set", reason)
+    return _write(call, name, option.long, change, "set" if not dry_run else "would-set", reason)
 
 
 def unset_option(call: Call, name: str, word: str, reason: str | None, dry_run: bool) -> int:
-    """What the crontab's line says holds again."""
-    option = overrides.option_named(word)
+    """What the crontab's line says holds again. Whatever is on record can go: also what a newer
+    jobrun has set."""
+    option = overrides.long_name(word)
 
     def change(ledger: Ledger, row: JobRow, known: Options) -> Options:
-        return {other: each for other, each in known.items() if other != option.long}
+        if option not in known:
+            overrides.option_named(word)
+        return {other: each for other, each in known.items() if other != option}
 
     return _write(call, name, option, change, "unset" if not dry_run else "would-unset", reason)
 
 
-def _check(ledger: Ledger, row: JobRow, option: Option, known: Options, changed: Options) -> None:
+def _check(ledger: Ledger, row: JobRow, option: str, known: Options, changed: Options) -> None:
     """By the parser of a call, with the options of the last one. Raises UsageError.
 
     What did not fit before, since the line is another now, is in the way of no change: else what
@@ -88,8 +91,8 @@ def _check(ledger: Ledger, row: JobRow, option: Option, known: Options, changed:
     """
     mode, line = mode_of(ledger, row), lastcall.read(row.spec).options
     before = overrides.misfits(row.name, mode, line, known)
-    for name, problem in overrides.misfits(row.name, mode, line, changed, option.long).items():
-        if name == option.long:
+    for name, problem in overrides.misfits(row.name, mode, line, changed, option).items():
+        if name == option:
             raise problem
         if name not in before:
             raise UsageError(
@@ -102,7 +105,7 @@ def _check(ledger: Ledger, row: JobRow, option: Option, known: Options, changed:
 def _write(
     call: Call,
     name: str,
-    option: Option,
+    option: str,
     change: Callable[[Ledger, JobRow, Options], Options],
     what: str,
     reason: str | None,
@@ -114,7 +117,7 @@ def _write(
             known = overrides.read(row.overrides)
             changed = change(ledger, row, known)
             if changed == known:
-                _tell(call, name, "not-set", {"option": option.long})
+                _tell(call, name, "not-set", {"option": option})
                 return 0
             _check(ledger, row, option, known, changed)
             fields = _fields(row, option, known, changed, reason)
@@ -127,14 +130,14 @@ def _write(
 
 
 def _fields(
-    row: JobRow, option: Option, known: Options, changed: Options, reason: str | None
+    row: JobRow, option: str, known: Options, changed: Options, reason: str | None
 ) -> dict[str, object]:
     """The option as it will be, and as it was."""
     line = lastcall.read(row.spec).options
 
     def value(found: Options) -> str | None:
-        setting = found.get(option.long)
-        return line.get(option.long) if setting is None else setting.value
+        setting = found.get(option)
+        return line.get(option) if setting is None else setting.value
 
     return {
         "option": _shown(option, value(changed)),
@@ -143,9 +146,10 @@ def _fields(
     }
 
 
-def _shown(option: Option, value: str | None) -> str:
+def _shown(option: str, value: str | None) -> str:
     """With its default, where it has one and nothing else is said."""
-    return overrides.shown(option.long, value or option.default or None)
+    default = BY_NAME[option].default if option in BY_NAME else ""
+    return overrides.shown(option, value or default or None)
 
 
 def _setting(

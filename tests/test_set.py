@@ -349,3 +349,18 @@ def test_set_names_what_is_in_its_way(jobrun: Jobrun) -> None:
     )  # fmt: skip
     assert jobrun("unset", "s", "resume-after", now=NOW).status == 0
     assert jobrun("set", "s", "pause-after", "off", now=NOW).status == 0
+
+
+def test_what_a_newer_jobrun_has_set_is_shown_and_can_be_unset(hourly: Jobrun) -> None:
+    """The hint of a call that is refused for it can be typed."""
+    newer = {"value": "1", "by": "anna@db1", "at": 1788523500, "reason": None, "until": "then"}
+    text = json.dumps({"--newer": newer})
+    hourly.change("UPDATE jobrun_job SET overrides = ?", text)
+    refused = hourly(*HOURLY, "--", "true", now=NOW)
+    assert (refused.status, "hint: jobrun unset a newer" in refused.stderr) == (2, True)
+    assert origins(hourly)["--newer"]["misfit"] == "--newer 1"
+    unset = hourly("unset", "a", "newer", now=NOW)
+    assert (unset.status, 'option="--newer off" was="--newer 1"' in unset.stderr) == (0, True)
+    assert hourly(*HOURLY, "--", "true", now=NOW).status == 0
+    again = hourly("unset", "a", "newer", now=NOW)
+    assert (again.status, 'no option "--newer"' in again.stderr) == (2, True)

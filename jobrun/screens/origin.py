@@ -32,7 +32,8 @@ def origins(
     set_on_record: dict[str, Override],
     misfits: Mapping[str, UsageError],
 ) -> Iterator[Origin]:
-    """In the order of `run --help --all`; an option that has no value anywhere is left out.
+    """In the order of `run --help --all`; an option that has no value anywhere is left out. Last
+    comes what this program does not know.
 
     `line` is the last call as it was typed.
     """
@@ -52,6 +53,10 @@ def origins(
             yield Origin(name, said, LINE)
         elif option.default:
             yield Origin(name, option.default, DEFAULT)
+    for name, setting in set_on_record.items():
+        if name not in BY_NAME:  # a newer jobrun's
+            problem = misfits[name].message
+            yield Origin(name, overrides.OFF, DEFAULT, setting, None, problem)
 
 
 def _value(option: Option, text: str | None) -> str:
