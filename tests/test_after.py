@@ -338,6 +338,21 @@ def test_latest_gives_up_nothing_while_the_upstream_stands(jobrun: Jobrun) -> No
     assert started(after(jobrun, "--catch-up", "latest")) == [hour("12")]
 
 
+def test_resume_with_latest_gives_up_nothing_for_a_window_that_is_still_to_wait(
+    jobrun: Jobrun,
+) -> None:
+    """R29, R44: the newest that the upstream has come to, as a call with --catch-up latest."""
+    ours = ("run", "j", *HOURLY, "--first", f"{DAY}T07:00Z", "--after", "up")
+    jobrun("run", "up", *HOURLY, "--first", f"{DAY}T07:00Z", *SHOW, now=f"{DAY}T08:05Z")
+    assert started(jobrun(*ours, *SHOW, now=f"{DAY}T08:05Z")) == [hour("07")]
+    jobrun("run", "up", *HOURLY, *SHOW, now=f"{DAY}T10:05Z")
+    jobrun("pause", "j", now=f"{DAY}T14:05Z")
+    assert jobrun("resume", "j", "--catch-up", "latest", now=f"{DAY}T14:05Z").status == 0
+    gaps = "select start, \"end\", reason from jobrun_gap where job = 'j'"
+    assert jobrun.query(gaps) == [(hour("08"), hour("09"), "not-latest")]
+    assert started(jobrun(*ours, *SHOW, now=f"{DAY}T14:05Z")) == [hour("09")]
+
+
 def test_two_upstreams_have_to_come_both(jobrun: Jobrun) -> None:
     """Given twice or with a comma; what a person has to repair is told first."""
     give_up(jobrun, "dead")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from jobrun import asked, living, options, process, schedule, turn, unclosed, windows
+from jobrun import asked, living, options, process, schedule, turn, unclosed, upstream, windows
 from jobrun.by_hand import as_last_said, known_job
 from jobrun.call import Call
 from jobrun.cli.acts import moved, stored_grid, tell, under_lock
@@ -17,7 +17,7 @@ from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import iso_z, parse_duration
 from jobrun.ledger import Ledger
 from jobrun.ledger_sqlite import open_ledger
-from jobrun.rows import JobRow, Opening, Pause, RunRow
+from jobrun.rows import JobRow, Opening, Pause, RunRow, Source
 
 
 class Which(NamedTuple):
@@ -118,7 +118,9 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
             return
         this = as_last_said(ledger, row, call.environ)
         grid, lost = stored_grid(row), living.judge_open_runs(ledger, name, call).lost
-        known, fates = turn.after_loss(this, ledger, turn.stored(ledger, name), lost)
+        source = Source(ledger.job, ledger.blocks, ledger.values)
+        known = turn.stored(ledger, name)._replace(upstreams=upstream.of(this.after, source))
+        known, fates = turn.after_loss(this, ledger, known, lost)
         known, void = unclosed.leave_out(known, call.now())
         plan = asked.plan_resume(this, grid, known, call.now(), _who(call))
         plan = turn.tell_loss(plan, fates)
