@@ -104,6 +104,14 @@ class Pause(NamedTuple):
     def holds(self, now: int) -> bool:
         return self.until is None or now < self.until
 
+    def is_probed(self, now: int) -> bool:
+        """Whether it is the breaker's and its time is over, so that one window may try."""
+        return self.by == BREAKER and not self.holds(now)
+
+    def shows(self, now: int) -> bool:
+        """Whether the job does not run as ever: a person's pause is nothing once it is over."""
+        return self.holds(now) or self.is_probed(now)
+
 
 # What an event tells of: changes that a person may want to hear about. A closed set.
 EVENTS = (
@@ -151,11 +159,14 @@ class JobRow(NamedTuple):
 
     def is_probed(self, now: int) -> bool:
         """Whether the breaker's pause is over, so that one window may try."""
-        pause = self.pause
-        return pause is not None and pause.by == BREAKER and not pause.holds(now)
+        return self.pause is not None and self.pause.is_probed(now)
 
     def is_paused(self, now: int) -> bool:
         return self.pause is not None and self.pause.holds(now)
+
+    def shown_pause(self, now: int) -> Pause | None:
+        pause = self.pause
+        return pause if pause is not None and pause.shows(now) else None
 
 
 class WindowRow(NamedTuple):

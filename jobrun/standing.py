@@ -219,7 +219,8 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
     lost = next((run for run in facts.open_runs if run not in living), None)
     last = next(iter(facts.ended), None)
     failed = _failed(facts)
-    paused = facts.job.is_paused(now)
+    pause = facts.job.shown_pause(now)
+    paused = pause is not None
     troubles = tuple(
         word
         for word, is_true in (
@@ -228,11 +229,11 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
             (DEAD, bool(of_state(facts, rows.DEAD))),
             (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
             (LOST, lost is not None),
-            (AHEAD, not paused and facts.way_back is not None),
-            (REFUSED, not paused and facts.refusal is not None),
-            (LATE, not paused and running is None and _is_late(facts, now)),
+            (AHEAD, not facts.job.is_paused(now) and facts.way_back is not None),
+            (REFUSED, not facts.job.is_paused(now) and facts.refusal is not None),
+            (LATE, not facts.job.is_paused(now) and running is None and _is_late(facts, now)),
             (BLOCKED, facts.waits is not None and facts.waits.reason == UPSTREAM_FAILED),
-            (PAUSED, paused and facts.job.paused_by == BREAKER),
+            (PAUSED, pause is not None and pause.by == BREAKER),
         )
         if is_true
     )

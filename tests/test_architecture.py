@@ -61,7 +61,7 @@ GROUPS = (
     (
         "screens",
         "checks standing strip picture story network screens screens.guide screens.runs"
-        " screens.skips screens.failures screens.events screens.status screens.history"
+        " screens.skips screens.events screens.status screens.failures screens.history"
         " screens.windows screens.show screens.origin screens.explain screens.logs screens.plan"
         " screens.graph screens.doctor",
         "words time options planning places ledger lock output tables",

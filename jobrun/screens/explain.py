@@ -53,7 +53,7 @@ from jobrun.screens.runs import (
     waits_for,
 )
 from jobrun.screens.skips import skip_data
-from jobrun.screens.status import pause_text
+from jobrun.screens.status import pause_words
 from jobrun.standing import Standing
 from jobrun.story import OPEN, Closed, HeldUp, Story
 from jobrun.strip import OUTSIDE, PENDING
@@ -239,8 +239,9 @@ def _next(story: Story, standing: Standing, now: int) -> Cell | None:
     state, job, end = story.subject.state, standing.facts.job, story.subject.end
     if state not in (FAILED, PENDING, LOST, VOID, OPEN) or end is None:
         return None
-    if job.pause is not None and job.is_paused(now):
-        return Cell(f"the job is paused {pause_text(job.pause, now)}", style=STILL)
+    if (pause := job.shown_pause(now)) is not None:
+        words = pause_words(pause, now, is_running=standing.running is not None)
+        return Cell(f"the job is paused {words}", style=STILL)
     if story.upstream is not None and story.upstream.reason == UPSTREAM_FAILED:
         return Cell("no call, before a person has looked at the upstream", style=BAD)
     if story.behind is not None and story.behind.state == HELD:
@@ -270,7 +271,7 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
         yield typed("rerun", name, key)
     if state == OUTSIDE:
         yield typed("backfill", name, "--from", iso_z(story.subject.start or 0), "--to", "T")
-    if state in (FAILED, PENDING) and standing.facts.job.is_paused(now):
+    if state in (FAILED, PENDING) and standing.facts.job.shown_pause(now):
         yield typed("resume", name)
     if state == PENDING:
         yield typed("plan", name)

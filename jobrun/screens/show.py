@@ -31,7 +31,7 @@ from jobrun.screens.runs import by, fold, outcome, outcome_cell, run_data, runs_
 from jobrun.screens.status import (
     STYLES,
     behind_cell,
-    pause_text,
+    pause_words,
     standing_data,
     trouble_lines,
 )
@@ -65,7 +65,7 @@ def job_screen(
         ("done to", None if job.watermark is None else boundary_cell(job.watermark, now)),
         ("next boundary", None if job.next is None else boundary_cell(job.next, now)),
         ("behind", None if facts.behind.windows == 0 else behind_cell(facts.behind)),
-        ("paused", _pause(job, now)),
+        ("paused", _pause(standing, now)),
         ("failing", _failing(standing, now)),
         ("holder", _holder(standing.running, now)),
         ("usual run", None if facts.usual is None else Cell(about(facts.usual))),
@@ -111,10 +111,12 @@ def _set_on_record(job: JobRow, used: Mapping[str, str]) -> Cell | None:
     return Cell(f"{shown}    (--origin)", style=STILL) if shown else None
 
 
-def _pause(job: JobRow, now: int) -> Cell | None:
-    if job.pause is None or not job.is_paused(now):
+def _pause(standing: Standing, now: int) -> Cell | None:
+    pause = standing.facts.job.shown_pause(now)
+    if pause is None:
         return None
-    return Cell(pause_text(job.pause, now), style=STILL)
+    text = pause_words(pause, now, is_running=standing.running is not None)
+    return Cell(text, style=STILL)
 
 
 def _failing(standing: Standing, now: int) -> Cell | None:

@@ -149,7 +149,7 @@ def _blocked(standing: Standing, now: int) -> tuple[str, str]:
 
 def pause_lines(standing: Standing, now: int) -> Iterator[Line]:
     """A pause that a person has made: no trouble, but not to be forgotten."""
-    if PAUSED not in standing.troubles and standing.facts.job.is_paused(now):
+    if PAUSED not in standing.troubles and standing.facts.job.shown_pause(now) is not None:
         what, hint = _paused(standing, now)
         name = Cell(f"{standing.facts.job.name}  {PAUSED}: ", style=STYLES[PAUSED])
         yield Line((name, Cell(what)))
@@ -162,10 +162,25 @@ def pause_text(pause: Pause, now: int) -> str:
     return f"since {moment(pause.at, now)}{until}, {pause.text}"
 
 
+def pause_words(pause: Pause, now: int, *, is_running: bool) -> str:
+    """The same, and what comes of it where its time is over: it is not, before one has tried."""
+    text = pause_text(pause, now)
+    if not pause.is_probed(now):
+        return text
+    return f"{text}; {'one window tries' if is_running else 'the next call probes with one window'}"
+
+
+def next_try(pause: Pause, now: int) -> str:
+    """When a window that the pause keeps from its turn may have it."""
+    is_due = pause.is_probed(now)
+    return "the probe, or a call after it" if is_due else "a call after the pause"
+
+
 def _paused(standing: Standing, now: int) -> tuple[str, str]:
     job = standing.facts.job
     assert job.pause is not None
-    return pause_text(job.pause, now), _steps(typed("resume", job.name), typed("plan", job.name))
+    what = pause_words(job.pause, now, is_running=standing.running is not None)
+    return what, _steps(typed("resume", job.name), typed("plan", job.name))
 
 
 def _failing(standing: Standing, now: int) -> tuple[str, str]:
