@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jobrun import overlap, policy, report, rows, turn
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip
-from jobrun.rows import DEAD, Block, Failing, JobRow, Pause, RunRow
+from jobrun.rows import BREAKER, DEAD, LOOKBACK, Block, Breaker, Failing, JobRow, Pause, RunRow
 from jobrun.weigh import Failure, weigh
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def loss(
     if row is None or not lost:
         return plan, row
     pause, tripped = _weighed(job, call, ledger, row, plan, grid, lost)
-    notes = [*map(report.lost_note, lost), *plan.notes]
+    notes = [report.lost_note(run, _is_marked(ledger, run)) for run in lost]
+    notes += plan.notes
     notes += [report.paused_note(job.name, tripped)] if tripped is not None else []
     plan = plan._replace(notes=tuple(notes))
     if pause is None or pause == row.pause:
@@ -72,10 +73,28 @@ def _weighed(
         return ledger.blocks(job.name, since)
 
     for run in lost:
-        if (more := ledger.weight(run.id)) is not None:
+        if _is_marked(ledger, run):
+            found = _after_mark(found, run, breaker, plan.opening.now)
+            counted.clear()
+        elif (more := ledger.weight(run.id)) is not None:
             more = 0 if run.key in counted else more
             failure = Failure(plan.opening.now, run.key in dead, more)
             found, by_this = weigh(found, failure, breaker, blocks)
             tripped = by_this or tripped
             counted.add(run.key)
     return found.pause, tripped
+
+
+def _is_marked(ledger: Ledger, run: RunRow) -> bool:
+    row = ledger.window(run.job, run.key) if run.key is not None else None
+    return row is not None and row.is_marked_by(run)
+
+
+def _after_mark(found: Failing, run: RunRow, breaker: Breaker | None, now: int) -> Failing:
+    """Its window is processed: nothing fails any more, and what it probed for is over."""
+    if run.kind == LOOKBACK:
+        return found
+    pause = found.pause
+    is_over = breaker is not None and pause is not None and pause.by == BREAKER
+    ended = is_over and pause is not None and not pause.holds(now)
+    return Failing(0, None, None if ended else pause)

@@ -240,13 +240,14 @@ def _lose(halt: Halt, runs: Sequence[RunRow]) -> None:
     _, fates = turn.after_loss(this, ledger, turn.stored(ledger, row.name), runs)
     by = f"by {call.caller.user}@{call.caller.host}"
     events = tuple((run.key, "stop", f"run={run.id} {by}") for run in runs)
-    lost = tuple(run.id for run in runs)
-    plan = Plan(Opening(row.name, row.token, call.now(), lost=lost, events=events))
+    opening = Opening(row.name, row.token, call.now(), events=events)
+    plan = Plan(turn.give_up(opening, call, runs))
     plan = turn.tell_loss(plan, fates)
     # A dead one is finished: the watermark moves over it.
     following = None if row.schedule is None else schedule.parse(row.schedule).next
-    if ledger.open(plan.opening, None, following) is None:
+    opened = ledger.open(plan.opening, None, following)
+    if opened is None:
         raise Refused(f'job "{row.name}": another holder wrote meanwhile', "again, now")
-    turn.tell(this, call, ledger, plan, runs)
+    turn.tell(this, call, ledger, plan, runs, opened)
     for run in runs:
         _tell(halt, "stopped", run, outcome=LOST)

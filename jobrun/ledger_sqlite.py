@@ -19,14 +19,16 @@ from functools import partial
 from jobrun.errors import DamagedLedger, JobrunError, LedgerError, NotRecorded
 from jobrun.instants import from_iso, iso
 from jobrun.ledger import NextBoundary
-from jobrun.ledger_sqlite_events import note_end
+from jobrun.ledger_sqlite_events import note_end, note_success
 from jobrun.ledger_sqlite_pause import (
+    Before,
     before_end,
     begin_pause,
     end_pause,
     is_paused,
     weigh_end,
     weigh_loss,
+    weigh_marked_loss,
     weight,
 )
 from jobrun.ledger_sqlite_reads import SqliteReads
@@ -70,6 +72,7 @@ from jobrun.rows import (
 from jobrun.sqlite_database import PATIENCE, Database, Transaction
 from jobrun.sqlite_file import connect
 from jobrun.sqlite_skip import record_skip
+from jobrun.value import NamedTuple
 
 _MAKE_JOB = """
 INSERT OR IGNORE INTO jobrun_job (name, token, largest_now, first_seen, last_seen)
@@ -121,6 +124,14 @@ def open_ledger(
     return SqliteLedger(database, created, caller)
 
 
+class _Losses(NamedTuple):
+    """What comes of lost runs: the fields of Opened."""
+
+    tripped: Pause | None
+    resumed: Pause | None
+    marked: tuple[int, ...]
+
+
 class SqliteLedger(SqliteReads):
     def __init__(self, database: Database, created: bool, caller: Caller | None) -> None:
         super().__init__(database, created)
@@ -144,10 +155,10 @@ class SqliteLedger(SqliteReads):
             blocks = partial(self.blocks, result.job)
             self._end_run(result, result.outcome)
             end_window(self._database, result)
-            state, marked = self._window_state(result)
+            state, marked = self._window_state(result.job, result.key, result.token)
             tripped, resumed = weigh_end(self._database, result, before, marked, blocks)
             if result.outcome == SUCCEEDED or marked:
-                keep_values(self._database, result)
+                keep_values(self._database, result.job, result.key, result.values)
             note_end(self._database, result, state, marked)
             if result.beside and not has_schedule(self._database, result):
                 next_boundary = None
@@ -165,7 +176,7 @@ class SqliteLedger(SqliteReads):
     def stand(self, result: Result) -> None:
         with self._writing():
             if self._has_token(result.job, result.token):
-                state, marked = self._window_state(result)
+                state, marked = self._window_state(result.job, result.key, result.token)
                 note_end(self._database, result._replace(goes_on=False), state, marked)
 
     def skip_windows(
@@ -287,13 +298,13 @@ class SqliteLedger(SqliteReads):
             if token is None or self._is_halted(opening.job, claim, opening.now):
                 transaction.roll_back()
                 return None
-            tripped = self._lose_runs(opening)
+            losses = self._lose_runs(opening)
             self._write_opening(opening, token)
             # A pause that comes of what was lost stays, and all that was found with it.
             is_halted = self._is_halted(opening.job, claim, opening.now)
             claimed = None if is_halted else write(token)
             watermark = advance(self._database, opening.job, next_boundary)
-        return Opened(token, watermark, claimed, tripped)
+        return Opened(token, watermark, claimed, *losses)
 
     def _write_opening(self, opening: Opening, token: int) -> None:
         for key in opening.void:
@@ -335,27 +346,44 @@ class SqliteLedger(SqliteReads):
         )
         return token + 1
 
-    def _lose_runs(self, opening: Opening) -> Pause | None:
-        """The pause that the breaker makes of them."""
-        tripped = None
+    def _lose_runs(self, opening: Opening) -> _Losses:
+        tripped, resumed, marked = None, None, []
         for run_id in opening.lost:
-            tripped = self._lose(opening, run_id) or tripped
-        return tripped
+            before = before_end(self._database, run_id)
+            lost = self._database.change(
+                "UPDATE jobrun_run SET outcome = ? WHERE id = ? AND job = ? AND outcome IS NULL",
+                (LOST, run_id, opening.job),
+            )
+            if not lost:
+                continue
+            key, token = self._database.rows(
+                "SELECT key, token FROM jobrun_run WHERE id = ?", (run_id,)
+            )[0]
+            _, is_marked = self._window_state(opening.job, key, token)
+            if is_marked:
+                marked.append(run_id)
+                resumed = self._lose_marked(opening, run_id, key, before) or resumed
+            else:
+                tripped = self._lose(opening, run_id, key) or tripped
+        return _Losses(tripped, resumed, tuple(marked))
 
-    def _lose(self, opening: Opening, run_id: int) -> Pause | None:
+    def _lose(self, opening: Opening, run_id: int, key: str | None) -> Pause | None:
         """Nobody saw it end: no end is made up, and its window is due at once."""
-        lost = self._database.change(
-            "UPDATE jobrun_run SET outcome = ? WHERE id = ? AND job = ? AND outcome IS NULL",
-            (LOST, run_id, opening.job),
-        )
-        if not lost:
-            return None
-        ((key,),) = self._database.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
-        state = dict(opening.fates).get(key, FAILED)
+        state = dict(opening.fates).get(key or "", FAILED)
         lose_window(self._database, opening.job, key, state, opening.now)
         self._add_event(opening, key, LOST, f"run={run_id}")
         blocks = partial(self.blocks, opening.job)
         return weigh_loss(self._database, opening, run_id, state == DEAD, blocks)
+
+    def _lose_marked(
+        self, opening: Opening, run_id: int, key: str | None, before: Before
+    ) -> Pause | None:
+        """Its window is done whatever became of it: as at the end of one that marked itself."""
+        self._add_event(opening, key, LOST, f"run={run_id}, its window is processed")
+        keep_values(self._database, opening.job, key, dict(opening.left).get(run_id, ()))
+        resumed = weigh_marked_loss(self._database, opening, key, before)
+        note_success(self._database, opening.job, key, opening.now, f"{LOST}, run={run_id}")
+        return resumed
 
     def _add_event(self, opening: Opening, key: str | None, kind: str, detail: str | None) -> None:
         add_event(self._database, opening.job, opening.now, key, kind, detail)
@@ -404,18 +432,18 @@ class SqliteLedger(SqliteReads):
             "SELECT watermark FROM jobrun_job WHERE name = ?", (result.job,)
         )
         watermark = from_iso(found[0][0]) if found and found[0][0] else None
-        state, marked = self._window_state(result)
+        state, marked = self._window_state(result.job, result.key, result.token)
         return Finished(FENCED, state, watermark, False, None, marked)
 
     def _end_run(self, result: Result, outcome: str) -> None:
         values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
         self._database.change(_END_RUN, values)
 
-    def _window_state(self, result: Result) -> tuple[str | None, bool]:
-        """The window's state, and whether this run's command marked it itself."""
+    def _window_state(self, job: str, key: str | None, token: int) -> tuple[str | None, bool]:
+        """The window's state, and whether the command of the run with that token marked it."""
         window = "SELECT state, reason, token FROM jobrun_window WHERE job = ? AND key = ?"
-        for state, reason, token in self._database.rows(window, (result.job, result.key)):
-            return state, reason == MARKED and token == result.token
+        for state, reason, holder in self._database.rows(window, (job, key)):
+            return state, reason == MARKED and holder == token
         return None, False
 
     def _is_halted(self, job: str, claim: Claim | None, now: int) -> bool:

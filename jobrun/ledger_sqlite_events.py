@@ -27,19 +27,24 @@ UPDATE jobrun_job SET trouble_since = NULL
 
 def note_end(database: Database, result: Result, state: str | None, marked: bool) -> None:
     """The events that the end of a run makes; `state` is what its window has come to."""
-    job = {"job": result.job, "now": iso(result.ended)}
     how = _how(result)
     if result.outcome == SUCCEEDED or marked:
-        if database.change(_HAS_RECOVERED, job):
-            add_event(database, result.job, result.ended, result.key, RECOVERED, how)
+        note_success(database, result.job, result.key, result.ended, how)
         return
     # A rerun that fails leaves the success before it in place.
     if result.outcome not in FAILURES or state == PROCESSED or result.goes_on:
         return
-    if database.change(_FAILS, job):
+    if database.change(_FAILS, {"job": result.job, "now": iso(result.ended)}):
         add_event(database, result.job, result.ended, result.key, FAILED, how)
     if state == DEAD:
         add_event(database, result.job, result.ended, result.key, DEAD, how)
+
+
+def note_success(database: Database, job: str, key: str | None, at: int, how: str) -> None:
+    """The event that the job has recovered, where it had failed and nothing of it has any longer;
+    `how` the run ended."""
+    if database.change(_HAS_RECOVERED, {"job": job}):
+        add_event(database, job, at, key, RECOVERED, how)
 
 
 def _how(result: Result) -> str:

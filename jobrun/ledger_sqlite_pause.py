@@ -87,6 +87,15 @@ class Before(NamedTuple):
     failing: int
 
 
+class _Success(NamedTuple):
+    """What the breaker weighs of a run that processed its window."""
+
+    job: str
+    key: str | None
+    at: int
+    may_resume: bool  # there is a breaker
+
+
 def is_paused(database: Database, job: str, now: int) -> bool:
     pause = _pause(database, job)
     return pause is not None and pause.holds(now)
@@ -136,25 +145,36 @@ def weigh_end(
         failed = result.ended, result.is_dead
         tripped = _weigh(database, result.job, result.run_id, failed, breaker, blocks)
         return tripped, None
-    if before.kind == LOOKBACK or (before.state == PROCESSED and not marked):
+    if before.state == PROCESSED and not marked:
         return None, None  # once more: nothing new is done
-    return None, _weigh_success(database, result, before.failing)
+    success = _Success(result.job, result.key, result.ended, result.breaker is not None)
+    return None, _weigh_success(database, success, before)
 
 
-def _weigh_success(database: Database, result: Result, failing: int) -> Pause | None:
+def _weigh_success(database: Database, success: _Success, before: Before) -> Pause | None:
     """A window is processed that was not before: nothing fails any more.
 
     Where it was a probe, the breaker's pause is over: that pause.
     """
-    if failing:
-        database.change(_CLEAR, {"job": result.job})
-    pause = _pause(database, result.job) if result.breaker is not None else None
-    if pause is None or pause.by != BREAKER or pause.holds(result.ended):
+    if before.kind == LOOKBACK:
+        return None  # nothing new is done
+    job, key, at, may_resume = success
+    if before.failing:
+        database.change(_CLEAR, {"job": job})
+    pause = _pause(database, job) if may_resume else None
+    if pause is None or pause.by != BREAKER or pause.holds(at):
         return None
-    database.change(_END, {"job": result.job})
-    detail = f"{result.key} is processed; it was paused {pause.text}"
-    add_event(database, result.job, result.ended, None, RESUMED, detail)
+    database.change(_END, {"job": job})
+    add_event(database, job, at, None, RESUMED, f"{key} is processed; it was paused {pause.text}")
     return pause
+
+
+def weigh_marked_loss(
+    database: Database, opening: Opening, key: str | None, before: Before
+) -> Pause | None:
+    """The pause that a lost run ends, whose command had marked its window."""
+    success = _Success(opening.job, key, opening.now, opening.breaker is not None)
+    return _weigh_success(database, success, before)
 
 
 def weigh_loss(

@@ -203,13 +203,14 @@ def skip_window(database: Database, job: str, token: int, skipped: Skipped, now:
     database.change(_SKIP_WINDOW, {**values, "token": token, "now": iso(now)})
 
 
-def keep_values(database: Database, result: Result) -> None:
+def keep_values(
+    database: Database, job: str, key: str | None, values: tuple[tuple[str, str], ...]
+) -> None:
     """What a command that processed its window has left, in place of what an earlier one did."""
-    window = (result.job, result.key)
-    database.change("DELETE FROM jobrun_value WHERE job = ? AND key = ?", window)
-    for name, value in result.values:
+    database.change("DELETE FROM jobrun_value WHERE job = ? AND key = ?", (job, key))
+    for name, value in values:
         put = "INSERT INTO jobrun_value (job, key, name, value) VALUES (?, ?, ?, ?)"
-        database.insert(put, (*window, name, value))
+        database.insert(put, (job, key, name, value))
 
 
 def add_gap(database: Database, job: str, gap: Gap) -> None:

@@ -190,7 +190,7 @@ class Beside:
             if opened.claimed is not None:  # or the plan is made again, under the lock
                 self._gate.unlock()
             job, call, ledger = situation.job, situation.call, situation.ledger
-            turn.tell(job, call, ledger, plan, judged.lost, opened.tripped)
+            turn.tell(job, call, ledger, plan, judged.lost, opened)
 
         opening = turn.complete(plan.opening, situation, row, judged.lost, grid)
         if not work.run((unit,), opening, on_open):

@@ -75,11 +75,10 @@ class Report:
             self._breaker(finished)
 
     def _breaker(self, finished: Finished) -> None:
-        lines = self.call.lines
         if pause := finished.tripped:
             paused(self.call, self.job.name, pause, self.claimed.run_id)
         if pause := finished.resumed:
-            lines.event("NOTE", self._note("resumed", by=pause.by, was=pause.text))
+            resumed(self.call, self.job.name, pause, self.claimed.run_id)
 
     def _dead(self, key: str) -> None:
         """Nobody tries it again: whatever is quiet, a person must hear of it, once."""
@@ -96,11 +95,6 @@ class Report:
     def unrecorded(self, error: JobrunError) -> None:
         """It is tried again, for some time."""
         note = self._note("not-recorded-yet", key=self.unit.key, cause=error.message)
-        self.call.lines.event("WARNING", note)
-
-    def values_lost(self, problem: str) -> None:
-        """The window is processed, and other jobs get nothing of it."""
-        note = self._note("values-lost", key=self.unit.key, cause=problem)
         self.call.lines.event("WARNING", note)
 
     def _explain(self, ended: Ended, verdict: Verdict, word: str, output: Output) -> None:
@@ -152,16 +146,29 @@ class Report:
         }
 
 
-def lost(call: Call, row: RunRow) -> None:
-    _tell(call, lost_note(row))
+def lost(call: Call, row: RunRow, marked: bool) -> None:
+    _tell(call, lost_note(row, marked))
 
 
-def lost_note(row: RunRow) -> Note:
-    """A run that never ended, and whose processes are gone."""
+def lost_note(row: RunRow, marked: bool) -> Note:
+    """A run that never ended, and whose processes are gone; `marked`: its window is done."""
     window = None if row.start is None or row.end is None else (row.start, row.end)
     fields: dict[str, object] = {"job": row.job, "window": window, "key": row.key}
-    fields |= {"outcome": rows.LOST, "attempt": row.attempt, "run": row.id}
+    fields |= {"outcome": rows.LOST, "state": rows.PROCESSED if marked else None}
+    fields |= {"attempt": row.attempt, "run": row.id}
     return "LOST", fields, None
+
+
+def values_lost(call: Call, job: str, key: str | None, run: int, problem: str) -> None:
+    """The window is processed, and other jobs get nothing of it."""
+    what = {"job": job, "what": "values-lost", "key": key, "cause": problem}
+    call.lines.event("WARNING", {**what, "run": run, "at": call.now()})
+
+
+def resumed(call: Call, job: str, pause: Pause, run: int | None = None) -> None:
+    """By itself: a window that it tried is processed."""
+    what = {"what": "resumed", "by": pause.by, "was": pause.text}
+    call.lines.event("NOTE", {"job": job, **what, "run": run, "at": call.now()})
 
 
 def paused(call: Call, job: str, pause: Pause, run: int | None = None) -> None:

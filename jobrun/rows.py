@@ -184,6 +184,11 @@ class WindowRow(NamedTuple):
     reason: str | None
     changed_at: int
 
+    def is_marked_by(self, run: RunRow) -> bool:
+        """Whether that run's command has marked it as done (jobrun_done)."""
+        is_marked = self.state == PROCESSED and self.reason == MARKED
+        return is_marked and self.token == run.token
+
     def due_at(self, now: int, longest: int) -> int | None:
         """When it may be tried again, where that is later than now.
 
@@ -330,6 +335,13 @@ class Skipped(NamedTuple):
     windows: int = 1
 
 
+class Left(NamedTuple):
+    """What the command of a run has left for other jobs."""
+
+    run_id: int
+    values: tuple[tuple[str, str], ...]
+
+
 class Opening(NamedTuple):
     """What the first writing transaction of a call does before it claims anything."""
 
@@ -345,6 +357,7 @@ class Opening(NamedTuple):
     due: tuple[str, ...] = ()  # keys of units that failed, and may be tried again at once
     skipped: tuple[Skipped, ...] = ()
     lost: tuple[int, ...] = ()  # runs whose processes are gone
+    left: tuple[Left, ...] = ()  # by these, kept of those whose command has marked its window
     void: tuple[str, ...] = ()  # keys of unfinished rows that have not closed (unclosed.py)
     fates: tuple[tuple[str, str], ...] = ()  # (key, held or dead) of lost ones that don't run again
     events: tuple[tuple[str | None, str, str], ...] = ()  # (key, kind, detail)
@@ -359,6 +372,8 @@ class Opened(NamedTuple):
     watermark: int | None
     claimed: Claimed | None  # None also where what was lost has paused the job
     tripped: Pause | None = None  # the breaker has paused it by what was lost
+    resumed: Pause | None = None  # ... or has ended that pause by a lost one that is marked
+    marked: tuple[int, ...] = ()  # lost runs whose command had marked its window: it is processed
 
 
 class Breaker(NamedTuple):

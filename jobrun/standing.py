@@ -7,7 +7,8 @@ HELD     a window waits for a person (--on-lost hold)
 DEAD     a window's attempts are used up, and nobody has settled it
 running  a run is under way
 STUCK    it has been under way for longer than --stuck-after
-lost     a run has no outcome and its processes are gone; the next call runs its window again
+lost     a run has no outcome and its processes are gone; the next call runs its window again,
+         unless its command had marked it as done
 REFUSED  its calls have another schedule than the record, or wait for each other in a circle: 78
 AHEAD    done to an instant that is ahead of the clock: every call is refused
 LATE     nobody has called it for longer than ever between two calls on record

@@ -26,7 +26,7 @@ from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, ConfigError, Refused, UsageError
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
-from jobrun.rows import Breaker, JobRow, Opened, Opening, Pause, RunRow, Source, Stored
+from jobrun.rows import Breaker, JobRow, Left, Opened, Opening, RunRow, Source, Stored
 
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
@@ -268,13 +268,12 @@ def carry_out(
     opening = complete(plan.opening, situation, row, lost, grid)
     following = grid.next if grid is not None else None
     if not plan.units:
-        tripped = None
+        opened = None
         if plan.writes or lost:
             opened = ledger.open(opening, None, following)
             if opened is None:
                 return None
-            tripped = opened.tripped
-        tell(job, call, ledger, plan, lost, tripped)
+        tell(job, call, ledger, plan, lost, opened)
         _tell_backlog(situation, plan.left_text, plan.left_from)
         return _skip(situation, plan)
     work = Attempts(situation, grid, stamp, row)
@@ -282,7 +281,7 @@ def carry_out(
         return EXIT_SIGNAL + situation.signals.received
 
     def on_open(opened: Opened) -> None:
-        tell(job, call, ledger, plan, lost, opened.tripped)
+        tell(job, call, ledger, plan, lost, opened)
 
     if not work.run(plan.units, opening, on_open):
         return None
@@ -295,19 +294,41 @@ def tell(
     ledger: Ledger,
     plan: Plan,
     lost: Sequence[RunRow],
-    tripped: Pause | None = None,
+    opened: Opened | None,
 ) -> None:
     """What was found and decided, once it is on record."""
     for left_out in plan.opening.skipped:  # one that was done before has no other record of it
         ledger.skip(job.name, left_out.reason, left_out.key, job.condition, plan.opening.now)
     for run in lost:
-        from jobrun import values_file
-
-        report.lost(call, run)
-        values_file.remove(places.values_file(call.ledger, run.id))
+        _tell_lost(call, run, opened is not None and run.id in opened.marked)
     _tell_notes(job, call, plan)
-    if tripped is not None:
-        report.paused(call, job.name, tripped)
+    if opened is not None and opened.tripped is not None:
+        report.paused(call, job.name, opened.tripped)
+    if opened is not None and opened.resumed is not None:
+        report.resumed(call, job.name, opened.resumed)
+
+
+def _tell_lost(call: Call, run: RunRow, is_marked: bool) -> None:
+    from jobrun import values_file
+
+    report.lost(call, run, is_marked)
+    path = places.values_file(call.ledger, run.id)
+    problem = values_file.read(path)[1] if is_marked else None
+    if problem is not None:
+        report.values_lost(call, run.job, run.key, run.id, problem)
+    values_file.remove(path)
+
+
+def give_up(opening: Opening, call: Call, lost: Sequence[RunRow]) -> Opening:
+    """With the runs that are lost, and what their commands have left for other jobs."""
+    if not lost:
+        return opening
+    from jobrun import values_file
+
+    windows = (run.id for run in lost if run.start is not None)
+    paths = ((run_id, places.values_file(call.ledger, run_id)) for run_id in windows)
+    left = tuple(Left(run_id, values_file.read(path)[0]) for run_id, path in paths)
+    return opening._replace(lost=tuple(run.id for run in lost), left=left)
 
 
 def complete(
@@ -329,8 +350,8 @@ def complete(
         spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
     token = row.token if row is not None else 0
     breaker = breaker_of_loss(job, call, opening, lost, grid)
-    ids = tuple(run.id for run in lost)
-    return opening._replace(token=token, spec=spec, lost=ids, breaker=breaker)
+    opening = opening._replace(token=token, spec=spec, breaker=breaker)
+    return give_up(opening, call, lost)
 
 
 def breaker_of_loss(

@@ -124,16 +124,16 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
         known, void = unclosed.leave_out(known, call.now())
         plan = asked.plan_resume(this, grid, known, call.now(), _who(call))
         plan = turn.tell_loss(plan, fates)
-        opening = unclosed.make_void(plan.opening, void)._replace(
-            token=row.token, lost=tuple(run.id for run in lost)
-        )
+        opening = unclosed.make_void(plan.opening, void)._replace(token=row.token)
+        opening = turn.give_up(opening, call, lost)
         if dry_run:
             _tell_resumed(call, name, "would-resume", row.pause, windows=_given_up(opening))
             return
-        if ledger.open(opening, None, grid.next) is None:
+        opened = ledger.open(opening, None, grid.next)
+        if opened is None:
             raise moved(name)
         tell(call, unclosed.notes_of(name, void, call.now()))
-        turn.tell(this, call, ledger, plan, lost)
+        turn.tell(this, call, ledger, plan, lost, opened)
     _tell_resumed(call, name, "resumed", row.pause)
 
 

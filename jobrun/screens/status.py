@@ -275,6 +275,9 @@ def _lost(standing: Standing, now: int) -> tuple[str, str]:
     assert run is not None
     holds = standing.facts.spec.options.get("--on-lost") == "hold"
     again = "; the next call holds it for a person" if holds else "; the next call runs it again"
+    unit = standing.facts.units.get(run.key or "")
+    if unit is not None and unit.is_marked_by(run):
+        again = "; its window is processed: its command had marked it"
     again = "" if run.key is None else again
     what = (
         f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
