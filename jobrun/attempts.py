@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jobrun import command, process, rows
+from jobrun import command, process, report, rows
 from jobrun.attempt import Attempt, Running
 from jobrun.call import note_holder
 from jobrun.errors import (
@@ -67,6 +67,7 @@ class Attempts:
 
             self.breaker = breaker_of(situation.job, grid, situation.call.now)
         self.token = 0
+        self.untold: Result | None = None  # a failure that this call is to make good
         self.told = row.told if row else None
         self.told_at = row.told_at if row else None
 
@@ -137,11 +138,13 @@ class Attempts:
         if ended.survivors:
             run.report.survivors(ended.survivors)
             self._settle(verdict.answer)
+            self._stand()
             return None
         repeats = fate.wait is not None
         child, refusal = self._start_next(verdict, running.unit, None if repeats else following)
         told = self._remember(verdict)
         result = run.result(ended, verdict, fate, self.told, self.told_at)
+        result = result._replace(breaker=self.breaker)
         finished, trouble = self._finish(run, result, child, following)
         upcoming = None
         if child is not None and following is not None and finished and finished.claimed:
@@ -164,6 +167,9 @@ class Attempts:
             if error is not None:
                 self.situation.call.lines.error(error)
                 self._settle(error.code)
+        if verdict.outcome == rows.INTERRUPTED and on_record and not is_marked:
+            self._stand()
+        self.untold = result if repeats and on_record and not is_marked else None
         if not repeats or not on_record:
             return upcoming
         if is_marked:  # whatever it answered: the next one's turn
@@ -171,7 +177,7 @@ class Attempts:
             return self._claim_later(following) if is_next else None
         again = self._try_again(run, fate, verdict.answer)
         if again is None:
-            self._stand(result)
+            self._stand()
         return again
 
     # -- the same again -----------------------------------------------------------------------
@@ -215,12 +221,21 @@ class Attempts:
             self._settle(answer)
         return running
 
-    def _stand(self, result: Result) -> None:
-        """What failed is not tried again by this call: no event has told of it yet."""
+    def _stand(self) -> None:
+        """What failed before is not made good by this call: it is settled only now that it fails,
+        and no event has told of it yet."""
+        if self.untold is None:
+            return
+        call, ledger = self.situation.call, self.situation.ledger
+        failure = self.untold._replace(token=self.token, ended=call.now())
         try:
-            self.situation.ledger.stand(result)
+            tripped = ledger.stand(failure)
         except JobrunError as error:  # the failure itself is on record
-            self.situation.call.lines.error(error)
+            call.lines.error(error)
+            return
+        if tripped is not None:
+            self.tripped = True
+            report.paused(call, failure.job, tripped, failure.run_id)
 
     def _claim_later(
         self, unit: Unit | None, attempt: int = 1, again: bool = False
@@ -328,8 +343,6 @@ class Attempts:
         following: Unit | None,
     ) -> tuple[Finished | None, JobrunError | None]:
         """Record the run and claim the next; and why it could not be recorded, or not go on."""
-        if self.breaker is not None:
-            result = result._replace(breaker=self.breaker)
         claim = self._claim(following, child) if following and child else None
         try:
             return self._record(run, result, claim)

@@ -163,9 +163,10 @@ class Ledger(Protocol):
         meanwhile, or the job is paused.
         """
 
-    def stand(self, result: Result) -> None:
-        """Of a run that is on record, and was to be tried again by its call (Result.goes_on): that
-        it is not, so that its failure is one to be told of.
+    def stand(self, result: Result) -> Pause | None:
+        """Of a run that is on record, and was to be made good by its call (Result.goes_on): that it
+        is not, so that its failure is one to be told of and, counted already, to be weighed by
+        Result.breaker. The pause that this makes.
 
         Nothing where another holder has been meanwhile: it tells how its own run ends.
         """

@@ -29,6 +29,7 @@ from jobrun.ledger_sqlite_pause import (
     weigh_end,
     weigh_loss,
     weigh_marked_loss,
+    weigh_standing,
     weight,
 )
 from jobrun.ledger_sqlite_reads import SqliteReads
@@ -57,6 +58,7 @@ from jobrun.rows import (
     FENCED,
     LOST,
     MARKED,
+    PROCESSED,
     SUCCEEDED,
     Caller,
     Claim,
@@ -173,11 +175,15 @@ class SqliteLedger(SqliteReads):
                 return None
             return self._claim(job, self._renew(job, token) if claim.again else token, claim)
 
-    def stand(self, result: Result) -> None:
+    def stand(self, result: Result) -> Pause | None:
         with self._writing():
-            if self._has_token(result.job, result.token):
-                state, marked = self._window_state(result.job, result.key, result.token)
-                note_end(self._database, result._replace(goes_on=False), state, marked)
+            if not self._has_token(result.job, result.token):
+                return None
+            state, marked = self._window_state(result.job, result.key, result.token)
+            note_end(self._database, result._replace(goes_on=False), state, marked)
+            if state == PROCESSED:
+                return None
+            return weigh_standing(self._database, result, partial(self.blocks, result.job))
 
     def skip_windows(
         self,

@@ -2,7 +2,8 @@
 
 A job that was fine and fails is one event, however often it fails; one more when nothing of it is
 failed any longer, and nothing that had failed is just being tried again. A failure that the call
-itself makes good, by trying again, is none; where its wait for that is ended, it is one after all.
+itself makes good, by trying again, is none; where its wait for that, or the next try, is ended, it
+is one after all.
 """
 
 from __future__ import annotations

@@ -195,16 +195,36 @@ def _weigh(
 ) -> Pause | None:
     """Count a run that has failed, at an instant, and whether its window is dead; the pause that
     the breaker makes of it, None where it makes none."""
-    from jobrun.weigh import Failure, weigh
-
     more = weight(database, run_id)
     if more is None:
         return None
+    tripped = _weigh_more(database, job, failed, more, breaker, blocks)
+    database.change(_COUNTED, {"job": job, "run_id": run_id})
+    return tripped
+
+
+def weigh_standing(database: Database, result: Result, blocks: Blocks) -> Pause | None:
+    """The pause that a failure makes that is settled only now: its end has counted it."""
+    if result.breaker is None or not _failing(database, result.job).failing:
+        return None  # or a person has resumed the job since
+    failed = result.ended, result.is_dead
+    return _weigh_more(database, result.job, failed, 0, result.breaker, blocks)
+
+
+def _weigh_more(
+    database: Database,
+    job: str,
+    failed: tuple[int, bool],
+    more: int,
+    breaker: Breaker | None,
+    blocks: Blocks,
+) -> Pause | None:
+    from jobrun.weigh import Failure, weigh
+
     before = _failing(database, job)
     after, tripped = weigh(before, Failure(*failed, more), breaker, blocks)
     counted = {"failing": after.failing, "since": text(after.since)}
     database.change(_COUNT, {**counted, "job": job})
-    database.change(_COUNTED, {"job": job, "run_id": run_id})
     if tripped is not None:
         begin_pause(database, job, tripped)
     elif after.pause is not None and after.pause != before.pause:

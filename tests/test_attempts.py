@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from itertools import pairwise
@@ -12,7 +13,8 @@ import pytest
 from jobrun import fate, places
 from jobrun import job as jobs
 from jobrun.instants import from_iso, iso_z
-from tests.conftest import Jobrun, Result, instant, is_alive, until
+from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, until
+from tests.scenes import HOLD, Held, altered, linux
 
 NOW = "2026-09-04T12:05:00Z"
 HOURLY = ("--every", "1h")
@@ -523,6 +525,74 @@ def test_a_failure_whose_next_try_is_paused_is_told_of(jobrun: Jobrun) -> None:
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (11, b"1 new\n")
     assert events(jobrun) == ["paused", "failed"]
+
+
+# Fails with 3, then holds.
+THEN_HOLDS = ("sh", "-c", '[ "$JOBRUN_ATTEMPT" != 1 ] || exit 3; exec "$@"', "sh", *HOLD)
+SHORTLY = ("--retries", "1", "--retry-delay", "0")
+
+
+def stop_it(jobrun: Jobrun, held: Held, how: str) -> None:
+    """To its end; a command whose stdin ends first would succeed."""
+    if how == "stop":
+        assert jobrun("stop", "a", now=NOW).status == 0
+    elif how == "TERM":
+        held.wrapper.send_signal(signal.SIGTERM)
+    else:
+        stat = Path(f"/proc/{held.pid}/stat").read_text()
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    held.wrapper.wait(20)
+
+
+@pytest.mark.parametrize("how", ["stop", "TERM", pytest.param("guardian", marks=linux)])
+def test_a_failure_whose_next_try_is_stopped_is_told_of(jobrun: Jobrun, how: str) -> None:
+    """The call does not make it good; one event of the failure, and one when a later call has."""
+    held = Held(jobrun, "a", *HOURLY, *SHORTLY, command=THEN_HOLDS, now=NOW)
+    stop_it(jobrun, held, how)
+    held.release()
+    assert outcomes(jobrun) == [(1, "failed"), (2, "interrupted")]
+    failed = "select key, detail from jobrun_event where kind = 'failed'"
+    assert jobrun.query(failed) == [(KEY, "exit 3, run=1")]
+    jobrun("run", "a", *HOURLY, "--", "true", now=later(75))
+    assert [kind for kind in events(jobrun) if kind != "stop"] == ["failed", "recovered"]
+
+
+def test_a_plain_failure_whose_next_try_is_stopped_is_told_of(jobrun: Jobrun) -> None:
+    """As one of a window."""
+    held = Held(jobrun, "a", *SHORTLY, command=THEN_HOLDS, now=NOW)
+    stop_it(jobrun, held, "TERM")
+    assert held.release().status == 128 + signal.SIGTERM
+    assert events(jobrun) == ["failed"]
+
+
+def test_a_failure_whose_next_try_does_not_end_is_told_of(jobrun: Jobrun) -> None:
+    """Something of it survives the ladder: the call ends, and the run is left as it is."""
+    survives = (
+        "from jobrun.attempt import Attempt\n"
+        "real = Attempt.perform\n"
+        "def perform(self, child):\n"
+        "    alive = (1,) if self.claimed.attempt == 2 else ()\n"
+        "    return real(self, child)._replace(survivors=alive)\n"
+        "Attempt.perform = perform"
+    )
+    found = altered(jobrun, survives, "run", "a", *HOURLY, *SHORTLY, "--", "false", now=NOW)
+    assert " what=not-ended " in found.stderr
+    assert outcomes(jobrun) == [(1, "failed"), (2, None)]
+    assert events(jobrun) == ["failed"]
+
+
+def test_what_marked_itself_before_it_was_stopped_has_not_failed(jobrun: Jobrun) -> None:
+    """The second try has made it good, and nothing is told."""
+    marks = (
+        "import os, sqlite3, jobrun; c = sqlite3.connect(os.environ['JOBRUN_LEDGER'], timeout=30,"
+        " isolation_level=None); c.execute('BEGIN IMMEDIATE'); jobrun.done(c); c.execute('COMMIT');"
+        f"{HOLD[2]}"
+    )
+    command = (*THEN_HOLDS[:4], PYTHON, "-uc", marks)
+    held = Held(jobrun, "a", *HOURLY, *SHORTLY, command=command, now=NOW)
+    stop_it(jobrun, held, "TERM")
+    assert " PROCESSED job=a " in held.release().stderr
+    assert events(jobrun) == []
 
 
 # -- stopping what hangs ---------------------------------------------------------------------------

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from jobrun import places
 from tests.conftest import PYTHON, Jobrun, Result, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX: sh, signals")
@@ -110,6 +112,33 @@ def test_M6_tries_within_a_call_are_no_windows(jobrun: Jobrun) -> None:
     keys = [f"j:{DAY}T{hour}:00:00+00:00" for hour in ("06", "07")]
     assert runs(jobrun) == [(key, n, "failed") for key in keys for n in (1, 2, 3)]
     assert events(jobrun) == [("paused", "by jobrun: 2 windows failed")]
+
+
+@pytest.mark.parametrize(("limit", "pauses"), [("1", True), ("2", False)])
+@pytest.mark.parametrize("when", ["wait", "try"])
+def test_M6_a_failure_that_the_call_no_longer_makes_good_is_weighed(
+    jobrun: Jobrun, when: str, limit: str, pauses: bool
+) -> None:
+    """Stopped as it waits for its next try, or in that: the pause is told once, quiet or not."""
+    delay = {"wait": "1m", "try": "0"}[when]
+    tries = ("--retries", "2", "--retry-delay", delay, "--pause-after", limit, "-q")
+    script = '[ "$JOBRUN_ATTEMPT" != 1 ] || exit 3; touch tried; exec sleep 60'
+    call = ("run", "j", "--every", "1h", "--first", at("11:00"), *tries)
+    process = jobrun.start(*call, "--", "sh", "-c", script, now=at("12:05"))
+    lock = Path(places.locks_folder(str(jobrun.ledger))) / f"{places.slug('j')}.lock"
+    if when == "wait":
+        until(lambda: lock.exists() and b" attempt=2 " in lock.read_bytes(), "the wait")
+    else:
+        until((jobrun.folder / "tried").exists, "the try")
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert tripped(Result(143, "", err.decode())) == pauses
+    assert events(jobrun) == [("paused", "by jobrun: 1 window failed")] * pauses
+    assert jobrun.query("select failing from jobrun_job") == [(1,)]
+    before = runs(jobrun)
+    jobrun(*call, "--", "true", now=at("12:30"))
+    assert (runs(jobrun) == before) == pauses
 
 
 @pytest.mark.parametrize("schedule", [("--every", "1h"), ("--cron", "0 * * * *")])

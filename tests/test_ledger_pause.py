@@ -213,6 +213,24 @@ def test_a_pause_of_a_person_is_not_overwritten(ledger: Ledger) -> None:
     assert job_row(ledger).pause == ANNA
 
 
+def test_a_failure_that_is_settled_later_is_weighed_then(ledger: Ledger) -> None:
+    """Without being counted again; where a person has resumed the job since, it is forgotten."""
+    for resumes in (True, False):
+        opened = begin(ledger, claim(TEN))
+        assert opened.claimed is not None
+        failed = result(
+            opened.claimed, claim(TEN).key, token=opened.token, outcome=rows.FAILED_RUN,
+            exit_code=1, breaker=Breaker(1, None, None), goes_on=True,
+        )  # fmt: skip
+        assert ledger.finish(failed, None, hourly).tripped is None
+        if resumes:
+            ledger.pause("j", ANNA)
+            ledger.resume("j", "anna@db1", NOW)
+        tripped = None if resumes else Pause(NOW + 2, None, BREAKER, "1 window failed")
+        assert ledger.stand(failed) == tripped
+        assert (job_row(ledger).pause, job_row(ledger).failing) == (tripped, int(not resumes))
+
+
 def test_a_probe_ends_the_pause_or_makes_it_longer(ledger: Ledger) -> None:
     """Failed: from then on, without an event; processed: over, with one."""
     breaker = Breaker(1, -2, None)  # its runs end two seconds after they begin
