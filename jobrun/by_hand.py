@@ -83,7 +83,7 @@ def last_call(path: str, verb: str, line: options.Line) -> LastCall | None:
     """
     name = line.words[0]
     jobs.check_name(name)
-    if not os.path.exists(path):
+    if not places.may_be_there(path):
         raise UsageError(
             f"no ledger at {path} yet", "--ledger PATH, or the user whose jobs they are"
         )

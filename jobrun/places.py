@@ -49,6 +49,17 @@ def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
     return os.path.realpath(_absolute(given or os.path.join(state_folder(environ), "jobrun.db")))
 
 
+def may_be_there(path: str) -> bool:
+    """False where there is no such file. Where that can't be seen, who opens it is told why."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def _absolute(path: str) -> str:
     if os.path.isabs(path):
         return path

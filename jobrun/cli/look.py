@@ -91,7 +91,7 @@ class Look:
     @contextmanager
     def ledger(self) -> Iterator[Ledger | None]:
         """The ledger, None where there is none yet: looking never makes one."""
-        if not os.path.exists(self.path):
+        if not places.may_be_there(self.path):
             yield None
             return
         ledger = ledger_sqlite.open_ledger(self.path, create=False)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import command, foreseen, options, overlap, tables, turn
+from jobrun import command, foreseen, options, overlap, places, tables, turn
 from jobrun import job as jobs
 from jobrun.by_hand import as_it_would_be
 from jobrun.call import Call, this_caller
@@ -73,7 +73,7 @@ def as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping
 def dry_run(job: Job, call: Call) -> int:
     """`run --dry-run`: the plan of this very call. A ledger that is not there is not made."""
     with TemporaryDirectory(prefix="jobrun-") as folder:
-        is_there = os.path.exists(call.ledger)
+        is_there = places.may_be_there(call.ledger)
         path = call.ledger if is_there else os.path.join(folder, "empty.db")
         with closing(open_ledger(path, create=not is_there)) as ledger:
             job = as_set(job, call, ledger.overrides(job.name))
