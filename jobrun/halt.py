@@ -61,10 +61,15 @@ def stop(call: Call, name: str, kill: bool, dry_run: bool) -> int:
     try:
         halt = Halt(call, ledger, signals, known_job(ledger, name), kill)
         wrappers = _wrappers(halt)
-        orphans = () if wrappers else _orphans(halt)
+        orphans = _orphans(halt)
         if dry_run or not (wrappers or orphans):
-            return _tell_only(halt, wrappers or orphans)
-        return _stop_wrappers(halt, wrappers) if wrappers else _stop_orphans(halt, orphans)
+            return _tell_only(halt, (*wrappers, *orphans))
+        code = _stop_wrappers(halt, wrappers)
+        if orphans and not code:
+            code = _stop_orphans(halt, orphans)
+        if not code:
+            _refuse_elsewhere(halt)
+        return code
     finally:
         signals.restore()
         ledger.close()
@@ -82,8 +87,10 @@ def _wrappers(halt: Halt) -> tuple[RunRow, ...]:
 
 
 def _orphans(halt: Halt) -> tuple[RunRow, ...]:
+    """Commands that live without their wrapper; beside others (--overlap allow) both may be."""
     runs = halt.ledger.open_runs(halt.job.name)
-    return tuple(run for run in runs if process.command_alive(run, _marker(halt, run)))
+    alone = (run for run in runs if not process.wrapper_alive(run))
+    return tuple(run for run in alone if process.command_alive(run, _marker(halt, run)))
 
 
 def _marker(halt: Halt, run: RunRow) -> dict[str, str]:

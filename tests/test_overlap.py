@@ -7,6 +7,7 @@ on when the test writes to its stdin.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -383,6 +384,50 @@ def test_stop_stops_all_of_them(jobrun: Jobrun, calls: Calls) -> None:
     assert jobrun("stop", "j", now=NOON).status == 0
     assert (nine.process.wait(20), ten.process.wait(20)) == (143, 143)
     assert call(jobrun, *ALLOW).stdout.splitlines() == ["09 2", "10 2", "11 1"]
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_stop_ends_what_nobody_watches_any_more_beside_those_that_live(
+    jobrun: Jobrun, calls: Calls, windows: bool
+) -> None:
+    """Both are named before and after, and both commands are gone."""
+    if windows:
+        lone, _ = calls.window(9), calls.window(10)
+        pids = [pid_of(jobrun, "09.1"), pid_of(jobrun, "10.1")]
+    else:
+        lone = calls.start("j", *ALLOW, says="x.1")
+        (jobrun.folder / "x.1").rename(jobrun.folder / "x.2")
+        calls.start("j", *ALLOW, says="x.1")
+        pids = [pid_of(jobrun, "x.2"), pid_of(jobrun, "x.1")]
+    guardian = parent_of(pids[0])
+    os.kill(lone.process.pid, signal.SIGSTOP)  # or it would see the end of its guardian
+    os.kill(guardian, signal.SIGKILL)
+    lone.kill()
+    until(lambda: not is_alive(guardian), "the guardian's end")
+    dry = jobrun("stop", "j", "--dry-run", now=NOON)
+    assert sorted(re.findall(r"what=would-stop .*run=(\d)", dry.stderr)) == ["1", "2"]
+    assert all(map(is_alive, pids))
+    found = jobrun("stop", "j", now=NOON)
+    assert found.status == 0
+    assert [line.split("run=")[1][0] for line in found.lines if "what=stopped" in line] == [
+        "2",
+        "1",
+    ]
+    assert not any(map(is_alive, pids))
+    said = jobrun.query("select outcome from jobrun_run order by id")
+    assert said == [("lost",), ("interrupted",)]
+
+
+def test_stop_says_what_it_can_not_reach_beside_what_it_has_stopped(
+    jobrun: Jobrun, calls: Calls
+) -> None:
+    """A run of another host, or container, goes on: that is no 0."""
+    calls.window(9), calls.window(10)
+    jobrun.change("update jobrun_run set host = 'db9', birth = 'other 1 1' where id = 1")
+    found = jobrun("stop", "j", now=NOON)
+    assert (found.status, "what=stopped" in found.stderr) == (75, True)
+    assert 'job "j": run 1 is of host db9' in found.stderr
+    assert not is_alive(pid_of(jobrun, "10.1"))
 
 
 def test_it_can_be_set_on_record(jobrun: Jobrun, calls: Calls) -> None:
