@@ -107,7 +107,7 @@ def _other_bounds(start: int, end: int, row: Block, option: str, typed: str) -> 
 
 def _rerun(row: Block) -> str:
     key = row.key or ""
-    return options.typed("rerun", key.partition(":")[0], key)
+    return options.again("rerun", key.partition(":")[0], key)
 
 
 def _span(start: int, end: int) -> str:

@@ -93,11 +93,11 @@ def _one(
         if ready > now:
             return _not_closed(windows.key(job.name, start), ready)
     if block is not None and block.start < start and block.key is not None:
-        raise inside(typed, block.key, block.end, options.typed("retry", job.name, block.key))
+        raise inside(typed, block.key, block.end, options.again("retry", job.name, block.key))
     state = "pending" if block is None else block.state
     raise UsageError(
         f'WHEN "{typed}" is {state}: retry is for what failed, is dead or held',
-        options.typed("rerun", job.name, windows.key(job.name, start)),
+        options.again("rerun", job.name, windows.key(job.name, start)),
     )
 
 

@@ -141,7 +141,7 @@ def _ended_notes(name: str, ended: tuple[str, ...]) -> Iterator[Note]:
     """Each by its key, as long as they are few; a night of failed minutes is one line."""
     if len(ended) <= FEW:
         for key in ended:
-            again = options.typed("rerun", name, key)
+            again = options.again("rerun", name, key)
             yield note("WARNING", name, rows.NOT_LATEST, again, key=key)
     else:
         more = {"windows": len(ended), "first": ended[0], "last": ended[-1]}

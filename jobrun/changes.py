@@ -70,7 +70,7 @@ def _after_was(row: JobRow) -> str | None:
 
 def _first_ignored(job: Job, asked_for: str, mark: int) -> Note:
     start = "A" if asked_for in ("latest", "none") else asked_for
-    backfill = options.typed("backfill", job.name, "--from", start, "--to", iso(mark))
+    backfill = options.again("backfill", job.name, "--from", start, "--to", iso(mark))
     skip = options.typed("skip", job.name, "--from", "A", "--to", "B")
     hint = f'older windows: {backfill}; to leave some out: {skip} --reason "..."'
     return note("NOTE", job.name, "first-ignored", hint, asked=asked_for, watermark=mark)

@@ -5,6 +5,7 @@ Loaded only where something has failed: most calls never need it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ from jobrun.rows import Block, Fate, Stored, WindowRow
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.lastcall import LastCall
+
+
+# A unit that was given such a key on purpose is told to be tried again with a command too much.
+_AS_OF_WINDOWS = re.compile(r"[^:]+:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 
 
 def after_failure(
@@ -166,7 +171,7 @@ def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
 
 def hint(name: str, key: str, state: str) -> str:
     """What a person can do about what is dead or held."""
-    again = options.typed("retry", name, key)
+    again = options.again("retry", name, key, is_unit=not _AS_OF_WINDOWS.fullmatch(key))
     if state == rows.DEAD:
         return again
     resolve = options.typed("resolve", name, key)

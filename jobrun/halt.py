@@ -57,6 +57,7 @@ class Halt(NamedTuple):
 def stop(call: Call, name: str, kill: bool, dry_run: bool) -> int:
     """The exit code. Raises Refused where it has not ended, or is not ours to end."""
     ledger = open_ledger(call.ledger, create=False)
+    options.name_command(ledger.shared)
     signals = process.catch()
     try:
         halt = Halt(call, ledger, signals, known_job(ledger, name), kill)

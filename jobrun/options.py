@@ -342,6 +342,7 @@ class _Hints:
     """What every command that is told to a person has in common."""
 
     ledger: str | None = None
+    is_shared = False
 
 
 def name_ledger(given: str | None, path: str) -> None:
@@ -350,6 +351,20 @@ def name_ledger(given: str | None, path: str) -> None:
     One that the environment names is found by the person's next call, too.
     """
     _Hints.ledger = path if given else None
+
+
+def name_command(is_shared: bool) -> None:
+    """From here on `again` asks for the command, where the ledger `is_shared`: a database of the
+    user's own has no more than its first word on record."""
+    _Hints.is_shared = is_shared
+
+
+def again(verb: str, job: str, *words: str, is_unit: bool = False) -> str:
+    """`rerun`, `retry` or `backfill` as a person can type it; a unit of --key is run by its own
+    call, with its own command."""
+    return typed(
+        verb, job, *words, *(("--", "COMMAND") if _Hints.is_shared and not is_unit else ())
+    )
 
 
 def typed(*words: str) -> str:

@@ -39,6 +39,7 @@ def run(job: Job, call: Call) -> int:
     try:
         kind = places.filesystem(call.ledger)
         ledger = open_ledger(call.ledger, call.caller, network=kind in places.NETWORK)
+        options.name_command(ledger.shared)
         try:
             job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)

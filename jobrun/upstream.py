@@ -133,9 +133,9 @@ class Upstream:
 def _way_out(name: str, key: str, stretch: Stretch) -> str:
     """What a person can type: the upstream once more, or our window not at all."""
     span = "--from", iso_z(stretch.start), "--to", iso_z(stretch.end)
-    again = options.typed("backfill", name, *span)
+    again = options.again("backfill", name, *span)
     if stretch.state == rows.DEAD:
-        again = options.typed("retry", name, iso_z(stretch.start))
+        again = options.again("retry", name, iso_z(stretch.start))
     skip = options.typed("skip", key.partition(":")[0], key)
     return f'{again}; or {skip} --reason "..."; or --after {name}:{links.FINISHED}'
 

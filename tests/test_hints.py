@@ -6,16 +6,19 @@ import ast
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 
 import pytest
 
 from jobrun.options import shell_text
-from tests.conftest import ROOT, Jobrun
+from tests.conftest import PYTHON, ROOT, Jobrun
 from tests.scenes import posix
 
 NOW = "2026-09-04T12:05:00Z"
 KEYS = ("my file.csv", "$(touch gone)", "a;touch gone", "it's", "{a,b}.csv", "*", "-> é")
+
+EXIT_0, EXIT_3 = (PYTHON, "-c", ""), (PYTHON, "-c", "raise SystemExit(3)")
 
 # What may be put in between the words of a command that is spelled out: it is about no job that is
 # on record, and needs no quotes; or it is what the person has typed.
@@ -133,6 +136,27 @@ def test_every_command_that_is_told_names_the_ledger_of_the_call(
     jobrun.environment["JOBRUN_LEDGER"] = path
     named = jobrun(*look, now=NOW)
     assert "--ledger /" not in (named.stdout + named.stderr)
+
+
+def test_in_a_database_of_ones_own_a_hint_asks_for_the_command(jobrun: Jobrun) -> None:
+    """No more than its first word is on record there; a unit of --key is run by its own call."""
+    connection = sqlite3.connect(jobrun.ledger)
+    connection.execute("create table orders (id)")
+    connection.close()
+    call = ("--max-attempts", "1", "--", *EXIT_3)
+    failed = jobrun("run", "s", "--every", "1h", *call, now=NOW)
+    (hint,) = told(failed.stderr)
+    key = "s:2026-09-04T11:00:00+00:00"
+    assert hint == ["jobrun", "retry", "s", key, "--", "COMMAND"]
+    for look in (("status", "s"), ("failures", "s"), ("explain", "s", key)):
+        assert " -- COMMAND" in jobrun(*look, now=NOW).stdout
+    again = jobrun(*hint[1:-1], *EXIT_0, now=NOW)
+    assert (again.status, "PROCESSED" in again.stderr) == (0, True)
+    unit = jobrun("run", "u", "--key", "k", *call, now=NOW)
+    assert told(unit.stderr) == [["jobrun", "retry", "u", "u:k"]]
+    for look in (("status", "u"), ("failures", "u"), ("explain", "u", "u:k")):
+        found = jobrun(*look, now=NOW).stdout
+        assert ("jobrun retry u" in found, "COMMAND" in found) == (True, False)
 
 
 @posix

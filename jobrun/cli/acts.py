@@ -177,6 +177,7 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
     """The ledger and the job's row, while its lock is held. Raises Refused where it is busy."""
     jobs.check_name(name)
     ledger = open_ledger(call.ledger, create=False)
+    options.name_command(ledger.shared)
     signals = process.catch()
     try:
         known_job(ledger, name)

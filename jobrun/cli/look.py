@@ -95,6 +95,7 @@ class Look:
             yield None
             return
         ledger = ledger_sqlite.open_ledger(self.path, create=False)
+        options.name_command(ledger.shared)
         try:
             yield ledger
         finally:

@@ -76,6 +76,7 @@ def dry_run(job: Job, call: Call) -> int:
         is_there = places.may_be_there(call.ledger)
         path = call.ledger if is_there else os.path.join(folder, "empty.db")
         with closing(open_ledger(path, create=not is_there)) as ledger:
+            options.name_command(is_there and ledger.shared)
             job = as_set(job, call, ledger.overrides(job.name))
             screen = _screen(job, call, ledger, "as this call says", is_now=True)
             tables.show(screen, call.ledger, as_json=job.log_format == "json")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from jobrun.instants import iso, iso_z
-from jobrun.options import typed
+from jobrun.options import again, typed
 from jobrun.rows import (
     DEAD,
     FAILED,
@@ -262,15 +262,15 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     name, key = standing.facts.job.name, story.subject.key
     state, is_window = story.subject.state, story.subject.start is not None
     if state in (FAILED, LOST, DEAD, HELD):
-        yield typed("retry", name, key)
+        yield again("retry", name, key, is_unit=not is_window)
     if state in (DEAD, HELD):
         yield f'{typed("resolve", name, key)} --note "..."'
     if state in (FAILED, LOST):
         yield f'{typed("skip", name, key)} --reason "..."'
     if state in (SKIPPED, PROCESSED) and is_window:
-        yield typed("rerun", name, key)
+        yield again("rerun", name, key)
     if state == OUTSIDE:
-        yield typed("backfill", name, "--from", iso_z(story.subject.start or 0), "--to", "T")
+        yield again("backfill", name, "--from", iso_z(story.subject.start or 0), "--to", "T")
     if state in (FAILED, PENDING) and standing.facts.job.shown_pause(now):
         yield typed("resume", name)
     if state == PENDING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobrun.instants import iso
-from jobrun.options import typed
+from jobrun.options import again, typed
 from jobrun.rows import DEAD, FAILED, HELD, Pause, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
@@ -91,7 +91,9 @@ def _next_cell(row: WindowRow, due: int | None, pause: Pause | None, now: int) -
 
 
 def _hints(found: Sequence[Failure], job: str) -> list[str]:
-    hints = [f"{typed('retry', job)}    {typed('explain', job, 'WHEN')}"]
+    is_unit = all(failure.row.start is None for failure in found)
+    retry = again("retry", job, is_unit=is_unit)
+    hints = [f"{retry}    {typed('explain', job, 'WHEN')}"]
     if any(failure.row.state in (DEAD, HELD) for failure in found):
         hints.append(f'{typed("resolve", job, "WHEN")} --note "..."')
     if any(failure.pause is not None for failure in found):

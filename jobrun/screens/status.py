@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from jobrun import consent, rows
 from jobrun.fate import longest_on_record
 from jobrun.instants import iso
-from jobrun.options import typed
+from jobrun.options import again, typed
 from jobrun.rows import Pause, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
@@ -141,6 +141,11 @@ def _steps(*commands: str) -> str:
     return "    ".join(commands)
 
 
+def _retry(standing: Standing) -> str:
+    job = standing.facts.job
+    return again("retry", job.name, is_unit=job.schedule is None)
+
+
 def _blocked(standing: Standing, now: int) -> tuple[str, str]:
     skip = standing.facts.waits
     assert skip is not None
@@ -213,7 +218,7 @@ def _held(standing: Standing, now: int) -> tuple[str, str]:
     what += _later(later)
     name = standing.facts.job.name
     resolve = typed("resolve", name, found[0].key)
-    return ", ".join(what), _steps(typed("retry", name), f'{resolve} --note "..."')
+    return ", ".join(what), _steps(_retry(standing), f'{resolve} --note "..."')
 
 
 def _later(count: int) -> list[str]:
@@ -225,7 +230,7 @@ def _dead(standing: Standing, now: int) -> tuple[str, str]:
     name = standing.facts.job.name
     failures = plural(found[-1].failures, "failure")
     what = f"{_several(found, now)}, {failures}"
-    return what, _steps(typed("failures", name), typed("retry", name))
+    return what, _steps(typed("failures", name), _retry(standing))
 
 
 def _several(found: Sequence[WindowRow], now: int) -> str:
