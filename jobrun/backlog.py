@@ -48,9 +48,21 @@ class Backlog(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """So far the upstreams have come, of what has closed; without upstreams as far as that."""
-        marks = [self.mark if up.mark is None else up.mark for up in self.known.upstreams]
-        return min(self.ready, *marks) if marks else self.ready
+        """So far, from the watermark on, no upstream is in the way of what has closed."""
+        if not self.known.upstreams:
+            return self.ready
+        from jobrun import upstream
+
+        return upstream.reach(self.known.upstreams, self.mark, self.ready)
+
+    @property
+    def newest(self) -> int:
+        """Where the newest window ends that has closed, and has no upstream in its way."""
+        if not self.known.upstreams:
+            return self.ready
+        from jobrun import upstream
+
+        return upstream.newest(self.known.upstreams, self.grid, self.mark, self.ready)
 
     @property
     def under_way(self) -> str | None:
@@ -89,9 +101,10 @@ def give_up_old(backlog: Backlog, oldest: int) -> Backlog:
 def give_up_all_but_newest(backlog: Backlog) -> Backlog:
     """Gaps over all but the newest closed window; older failed ones are ended by their own row.
 
-    The newest that its upstreams have come to: one that is still to wait stands for no other.
+    The newest that its upstreams let run: one that is still to wait, or that one of them has given
+    up, stands for no other.
     """
-    reach = backlog.reach
+    reach = backlog.newest
     free: list[tuple[int, int]] = []
     tried: list[str] = []
     newest: str | None = None

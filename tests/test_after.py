@@ -338,6 +338,39 @@ def test_latest_gives_up_nothing_while_the_upstream_stands(jobrun: Jobrun) -> No
     assert started(after(jobrun, "--catch-up", "latest")) == [hour("12")]
 
 
+@pytest.mark.parametrize(
+    ("catch_up", "runs", "gaps"),
+    [
+        ("all", ["07", "08"], []),
+        ("latest", ["08"], [("07", "08")]),
+        ("merge", ["07"], []),
+    ],
+)
+def test_what_the_upstream_gave_up_keeps_nothing_below_it_from_its_turn(
+    jobrun: Jobrun, catch_up: str, runs: list[str], gaps: list[tuple[str, str]]
+) -> None:
+    """R29, R44: its watermark is past the dead window, ours go as far as that one."""
+    bad = ("--", "sh", "-c", "case $JOBRUN_KEY in *T09:*) exit 3;; esac")
+    first = ("--first", f"{DAY}T06:00Z")
+    jobrun("run", "up", *HOURLY, *first, "--max-attempts", "1", *bad, now=f"{DAY}T10:05Z")
+    ours = ("run", "j", *HOURLY, *first, "--after", "up", "--catch-up", catch_up)
+    assert started(jobrun(*ours, *SHOW, now=f"{DAY}T07:05Z")) == [hour("06")]
+    found = jobrun(*ours, *SHOW, now=f"{DAY}T10:06Z")
+    assert started(found) == [hour(each) for each in runs]
+    (waits,) = [line for line in found.lines if "reason=upstream-failed" in line]
+    assert fields(waits)["key"] == f"j:{hour('09')}"
+    given_up = jobrun.query("select start, \"end\" from jobrun_gap where job = 'j'")
+    assert given_up == [(hour(start), hour(end)) for start, end in gaps]
+    ((mark,),) = jobrun.query("select watermark from jobrun_job where name = 'j'")
+    assert mark == hour("09")
+
+
+def test_latest_goes_past_what_the_upstream_gave_up_to_what_it_has_done(jobrun: Jobrun) -> None:
+    """The newest window that may run stands for the older ones, that one too."""
+    give_up(jobrun, "dead")
+    assert started(after(jobrun, "--catch-up", "latest")) == [hour("12")]
+
+
 def test_resume_with_latest_gives_up_nothing_for_a_window_that_is_still_to_wait(
     jobrun: Jobrun,
 ) -> None:

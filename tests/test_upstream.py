@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobrun import links, rows, upstream
+from jobrun import links, rows, schedule, upstream
 from jobrun.rows import Block, Source
 from jobrun.upstream import NOT_RUN, Upstream
 
@@ -36,6 +36,32 @@ def test_windows_in_order_read_the_upstream_once() -> None:
     assert asked == [0]
     assert up.hurdle("j:x", 50, 60) is None
     assert asked == [0, 50]
+
+
+def test_a_merged_window_reads_the_upstream_once() -> None:
+    """How far it may go, and whether it may run, is one reading, up to the first in the way."""
+    known = [*(block(at, at + 1) for at in range(100)), block(100, 101, "dead")]
+    up, asked = made(links.PROCESSED, 200, known)
+    assert upstream.reach((up,), 10, 200) == 100
+    assert up.hurdle("j:x", 10, 100) is None
+    assert asked == [10]
+    assert up.hurdle("j:x", 10, 101) is not None
+
+
+def test_the_newest_window_is_looked_at_first() -> None:
+    """What lies below it is read where it can't run, and once."""
+    known = [block(at, at + 1, "dead" if at in (5, 7, 8, 9) else "processed") for at in range(20)]
+    up, asked = made(links.PROCESSED, 20, known)
+    grid = schedule.parse("every 1s")
+    assert upstream.newest((up,), grid, 0, 20) == 20
+    assert asked == [19]
+    asked.clear()
+    assert upstream.newest((up,), grid, 0, 10) == 7
+    assert asked == [9, 0]
+    assert upstream.newest((up,), grid, 5, 6) == 5
+    other, _ = made(links.PROCESSED, 15, [block(0, 6), block(6, 7, "skipped"), block(7, 15)])
+    assert upstream.newest((up, other), grid, 0, 10) == 5
+    assert upstream.newest((up, other), grid, 0, 99) == 15
 
 
 @pytest.mark.parametrize(
