@@ -25,7 +25,7 @@ from jobrun.errors import (
     Refused,
 )
 from jobrun.instants import iso_z
-from jobrun.key_file import Stamp
+from jobrun.key_file import Stamp, stamp
 from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opened, Opening, Result
 
 if TYPE_CHECKING:
@@ -208,10 +208,19 @@ class Attempts:
             situation.lock, call, f" attempt={attempt} next={iso_z(fate.next_attempt_at or 0)}"
         )
         while signals.received is None and (left := until - time.monotonic()) > 0:
+            if self._is_other_file():
+                break
             signals.pause(min(left, LONGEST_PAUSE))
         note_holder(situation.lock, call)
         if signals.received is not None:
             self._settle(EXIT_SIGNAL + signals.received)
+            return None
+        if self._is_other_file():  # another unit's, which the next call names
+            path = situation.job.key_file
+            call.lines.say(
+                "error", f'--key-file "{path}" is no longer the same file: not tried again'
+            )
+            self._settle(answer)
             return None
         unit = run.unit
         if unit.kind == rows.NEW:  # one that a person asked for stays that
@@ -220,6 +229,11 @@ class Attempts:
         if running is None:
             self._settle(answer)
         return running
+
+    def _is_other_file(self) -> bool:
+        """Whether that of --key-file is no longer the one that the key names."""
+        path = self.situation.job.key_file
+        return path is not None and stamp(path) != self.file
 
     def _stand(self) -> None:
         """What failed before is not made good by this call: it is settled only now that it fails,

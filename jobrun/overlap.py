@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from jobrun import episodes, places, process, rows, skips, turn
+from jobrun import episodes, key_file, places, process, rows, skips, turn
 from jobrun.attempts import Attempts
 from jobrun.call import note_holder
 from jobrun.errors import EXIT_SIGNAL, ConfigError, JobrunError, Refused
@@ -147,6 +147,8 @@ class Beside:
         job, ledger = self._situation.job, self._situation.ledger
         taken = keys_of(judged.living)
         try:
+            if self._named is not None and key_file.stamp(job.key_file or "") != self._named[1]:
+                self._named = turn.name_unit(job)  # it has changed while others were waited for
             plan, grid, stamp = turn.make_plan(job, ledger, now, judged.lost, taken, self._named)
         except (Refused, ConfigError) as error:
             episodes.refused(self._situation, error, now)

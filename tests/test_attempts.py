@@ -19,6 +19,7 @@ from tests.scenes import HOLD, Held, altered, linux
 NOW = "2026-09-04T12:05:00Z"
 HOURLY = ("--every", "1h")
 KEY = "a:2026-09-04T11:00:00+00:00"
+SHORTLY = ("--retries", "1", "--retry-delay", "0")
 # Says which attempt it is; fails as long as the attempt is below the argument, with 10 + attempt.
 UNTIL = (
     "sh",
@@ -424,6 +425,46 @@ def test_a_unit_of_key_is_tried_again_by_its_next_call(jobrun: Jobrun) -> None:
     assert (jobrun(*plain, now=NOW).status, jobrun(*plain, now=NOW).stdout) == (11, "2 retry\n")
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_another_file_is_not_tried_under_the_key_of_the_one_that_failed(
+    jobrun: Jobrun, gone: bool
+) -> None:
+    """It came during the wait: the call ends with its failure, the next one names what is there."""
+    file = jobrun.folder / "in.csv"
+    file.write_text("one\n")
+    call = ("run", "a", "--key-file", "in.csv", "--retries", "2", "--retry-delay", "1m", "--")
+    process = jobrun.start(*call, "sh", "-c", "cat in.csv; exit 3", now=NOW)
+    lock = Path(places.locks_folder(str(jobrun.ledger))) / f"{places.slug('a')}.lock"
+    until(lambda: lock.exists() and b" attempt=2 " in lock.read_bytes(), "the wait")
+    other = jobrun.folder / "new"
+    other.write_text("another\n")
+    if gone:
+        file.unlink()
+    else:
+        other.replace(file)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (3, b"one\n")
+    assert err.count(b'error: --key-file "in.csv" is no longer the same file: not tried again') == 1
+    assert (outcomes(jobrun), events(jobrun)) == ([(1, "failed")], ["failed"])
+    if gone:
+        other.replace(file)
+    found = jobrun(*call, "cat", "in.csv", now=NOW)
+    assert (found.status, found.stdout) == (0, "another\n")
+    assert jobrun.query("select count(distinct key) from jobrun_window") == [(2,)]
+
+
+def test_the_same_file_is_tried_again(jobrun: Jobrun) -> None:
+    """In the call, as a window is; one that the command itself has rewritten is another one."""
+    file = jobrun.folder / "in.csv"
+    file.write_text("one\n")
+    call = ("run", "a", "--key-file", "in.csv", *SHORTLY, "--", "sh", "-c")
+    script = 'cat in.csv; [ "$JOBRUN_ATTEMPT" = 2 ]'
+    assert jobrun(*call, script, now=NOW).stdout == "one\n" * 2
+    file.write_text("another\n")
+    rewrites = jobrun(*call, "cat in.csv; echo more >> in.csv", now=NOW)
+    assert (rewrites.status, rewrites.stdout) == (76, "another\n")
+
+
 # -- lost, and a person decides --------------------------------------------------------------------
 
 
@@ -529,7 +570,6 @@ def test_a_failure_whose_next_try_is_paused_is_told_of(jobrun: Jobrun) -> None:
 
 # Fails with 3, then holds.
 THEN_HOLDS = ("sh", "-c", '[ "$JOBRUN_ATTEMPT" != 1 ] || exit 3; exec "$@"', "sh", *HOLD)
-SHORTLY = ("--retries", "1", "--retry-delay", "0")
 
 
 def stop_it(jobrun: Jobrun, held: Held, how: str) -> None:

@@ -20,6 +20,7 @@ from jobrun import places
 from jobrun.lock_file import FileLock
 from tests.cases import HOURLY
 from tests.conftest import PYTHON, Jobrun, Result, is_alive, until
+from tests.scenes import altered
 
 if sys.platform == "win32":
     pytest.skip("kill -9, /proc", allow_module_level=True)
@@ -469,6 +470,26 @@ def test_files_at_once(jobrun: Jobrun, calls: Calls) -> None:
     assert [each.end().status for each in running] == [0, 0]
     found = jobrun("run", "f", "--key-file", "b", *ALLOW, "--", "echo", "no", now=NOON)
     assert "reason=key-exists" in found.stderr
+
+
+def test_a_file_that_changes_before_its_turn_is_named_as_it_is_then(jobrun: Jobrun) -> None:
+    """While others claim, or with --wait: its command is not told another file's key."""
+    (jobrun.folder / "in.csv").write_text("one")
+    changes = (
+        "from pathlib import Path\n"
+        "from jobrun.lock_file import FileLock\n"
+        "real = FileLock.acquire\n"
+        "def acquire(*arguments):\n"
+        "    FileLock.acquire = real\n"
+        "    Path('in.csv').write_text('another')\n"
+        "    return real(*arguments)\n"
+        "FileLock.acquire = acquire"
+    )
+    call = ("run", "f", "--key-file", "in.csv", *ALLOW, "--")
+    found = altered(jobrun, changes, *call, "cat", "in.csv", now=NOON)
+    assert (found.status, found.stdout) == (0, "another")
+    again = jobrun(*call, "echo", "no", now=NOON)
+    assert (again.stdout, "reason=key-exists" in again.stderr) == ("", True)
 
 
 def test_plain_runs(jobrun: Jobrun, calls: Calls) -> None:
