@@ -53,9 +53,13 @@ def after_failure(
 
 def limit(job: Job) -> int | None:
     """After so many failures a unit is dead; None: never."""
-    if job.max_attempts is not None:
-        return job.max_attempts
-    return job.retries + 1 if job.retries else None
+    return _limit(job.max_attempts, job.retries)
+
+
+def _limit(max_attempts: int | None, retries: int) -> int | None:
+    if max_attempts is not None:
+        return max_attempts
+    return retries + 1 if retries else None
 
 
 def is_final(job: Job, failures: int, answer: int | None = None) -> bool:
@@ -126,9 +130,20 @@ def after_loss(job: Job, running: Sequence[WindowRow]) -> dict[str, str]:
 
     A lost run is a failure without an exit code.
     """
-    if job.on_lost == "hold":
-        return {row.key: rows.HELD for row in running}
-    return {row.key: rows.DEAD for row in running if is_final(job, row.failures + 1)}
+    fates = {row.key: _after_loss(job.on_lost, limit(job), row) for row in running}
+    return {key: state for key, state in fates.items() if state != rows.FAILED}
+
+
+def after_loss_on_record(last: LastCall, row: WindowRow) -> str:
+    """What the next call makes of the row, if it is as the last one: failed is due at once."""
+    most = _limit(last.number("--max-attempts"), last.number("--retries") or 0)
+    return _after_loss(last.options.get("--on-lost"), most, row)
+
+
+def _after_loss(on_lost: str | None, most: int | None, row: WindowRow) -> str:
+    if on_lost == "hold":
+        return rows.HELD
+    return rows.DEAD if most is not None and row.failures + 1 >= most else rows.FAILED
 
 
 def as_they_will_be(

@@ -36,6 +36,11 @@ class LastCall(NamedTuple):
         except (KeyError, UsageError):
             return default
 
+    def number(self, option: str) -> int | None:
+        """The value of an option that is a whole number; None where it is not given."""
+        text = self.options.get(option, "")
+        return int(text) if text.isdecimal() else None
+
     @property
     def caller(self) -> str | None:
         """`etl@db1`"""

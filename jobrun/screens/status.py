@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobrun import consent, rows
-from jobrun.fate import longest_on_record
+from jobrun.fate import after_loss_on_record, longest_on_record
 from jobrun.instants import iso
 from jobrun.options import again, typed
 from jobrun.rows import Pause, RunRow, WindowRow
@@ -275,18 +275,26 @@ def _stuck(standing: Standing, now: int) -> tuple[str, str]:
     )
 
 
+def after_loss(standing: Standing, unit: WindowRow, now: int) -> str:
+    """What the next call does about a unit whose run is lost."""
+    state = after_loss_on_record(standing.facts.spec, unit)
+    if state == rows.HELD:
+        return "the next call holds it for a person"
+    if state == rows.DEAD:
+        return "its attempts are used up, the next call makes it dead"
+    pause = standing.facts.job.shown_pause(now)
+    return f"{'the next call' if pause is None else next_try(pause, now)} runs it again"
+
+
 def _lost(standing: Standing, now: int) -> tuple[str, str]:
     run = standing.lost
     assert run is not None
-    holds = standing.facts.spec.options.get("--on-lost") == "hold"
-    again = "; the next call holds it for a person" if holds else "; the next call runs it again"
+    what = f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone"
     unit = standing.facts.units.get(run.key or "")
     if unit is not None and unit.is_marked_by(run):
-        again = "; its window is processed: its command had marked it"
-    again = "" if run.key is None else again
-    what = (
-        f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
-    )
+        what += "; its window is processed: its command had marked it"
+    elif unit is not None and unit.state == rows.RUNNING:
+        what += f"; {after_loss(standing, unit, now)}"
     return what, _steps(typed("show", str(run.id)), typed("logs", str(run.id)))
 
 
