@@ -305,7 +305,8 @@ def plan_watermark(
             f'--set "{to}" is after now, {iso_z(now)}', f"--set {iso_z(grid.floor(now))}"
         )
     old = known.job.watermark if known.job else None
-    event = (None, "watermark-set", f"{iso_z(old) if old else '-'} -> {iso_z(instant)}: {reason}")
+    change = f"{iso_z(old) if old else '-'} -> {iso_z(settles_at(known, instant, now))}"
+    event = (None, "watermark-set", f"{change}: {reason}")
     if old is None or old >= instant:
         return instant, opening._replace(events=(event,))
     gaps, ended = _passed_over(grid, known, old, instant, now, reason)

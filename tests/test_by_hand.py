@@ -171,6 +171,10 @@ def test_watermark_is_printed_and_set_with_a_reason(sales: Jobrun) -> None:
     assert refused.status == 2
     assert "--reason" in refused.stderr
     assert sales("watermark", "sales", "--set", at(10), "--reason", "x", now=NOW).status == 0
+    # Up again over what is done: to where it has come, as the line says.
+    told = "2026-09-04T12:00:00Z -> 2026-09-04T12:00:00Z: x"
+    moved = "select detail from jobrun_event where kind = 'watermark-set'"
+    assert sales.query(moved) == [(told,)]
     assert (
         sales("watermark", "sales", "--set", "2026-09-04T13:00Z", "--reason", "x", now=NOW).status
         == 2
