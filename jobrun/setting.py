@@ -65,6 +65,9 @@ def set_option(
     wanted = Override(text, by, call.now(), reason)
 
     def change(ledger: Ledger, row: JobRow, known: Options) -> Options:
+        before = known.get(option.long)
+        if before is not None and before.value == text and reason in (None, before.reason):
+            return known  # who has set it, and when, stays
         return {**known, option.long: wanted}
 
     return _write(call, name, option.long, change, "set" if not dry_run else "would-set", reason)
@@ -117,7 +120,7 @@ def _write(
             known = overrides.read(row.overrides)
             changed = change(ledger, row, known)
             if changed == known:
-                _tell(call, name, "not-set", {"option": option})
+                _tell_unchanged(call, name, option, known)
                 return 0
             _check(ledger, row, option, known, changed)
             fields = _fields(row, option, known, changed, reason)
@@ -159,6 +162,19 @@ def _setting(
     why = f": {fields['why']}" if fields["why"] else ""
     detail = f"{fields['option']} (was {fields['was']}) {by}{why}"
     return Setting(row.overrides, overrides.write(changed), kind, detail, call.now())
+
+
+def _tell_unchanged(call: Call, name: str, option: str, known: Options) -> None:
+    found = known.get(option)
+    if found is None:
+        _tell(call, name, "not-set", {"option": option})
+    else:
+        fields: dict[str, object] = {
+            "option": _shown(option, found.value),
+            "by": found.by,
+            "why": found.reason,
+        }
+        _tell(call, name, "set-already", fields)
 
 
 def _tell(call: Call, name: str, what: str, fields: dict[str, object]) -> None:

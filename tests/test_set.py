@@ -144,6 +144,20 @@ def test_dry_run_changes_nothing(hourly: Jobrun) -> None:
     assert hourly.query("SELECT count(*) FROM jobrun_event WHERE kind LIKE '%set'") == [(1,)]
 
 
+def test_what_is_set_already_stays_as_it_was_set(hourly: Jobrun) -> None:
+    """Who has set it, when and why is kept, and there is no second event; another why is one."""
+    assert hourly("set", "a", "--timeout", "2h", "--reason", "slow", now=NOW).status == 0
+    before = hourly.query("SELECT overrides FROM jobrun_job")
+    for more in ((), ("--reason", "slow"), ("--dry-run",)):
+        found = hourly("set", "a", "--timeout", "2h", *more, now="2026-09-04T18:00Z")
+        assert (found.status, len(found.lines)) == (0, 1)
+        assert ' NOTE job=a what=set-already option="--timeout 2h" by=' in found.stderr
+        assert " why=slow at=" in found.stderr
+    assert hourly.query("SELECT overrides FROM jobrun_job") == before
+    assert "what=set " in hourly("set", "a", "--timeout", "2h", "--reason", "x", now=NOW).stderr
+    assert hourly.query("SELECT count(*) FROM jobrun_event WHERE kind = 'set'") == [(2,)]
+
+
 def test_plan_rerun_and_screens_go_by_what_is_set(hourly: Jobrun) -> None:
     """What they say of the next call must be what it does; what is typed by hand wins."""
     hourly("set", "a", "--lag", "20m", now=NOW)
