@@ -108,12 +108,12 @@ def of(row: JobRow | None, mode: str | None = None) -> LastCall:
 
 def refusal(row: JobRow, ledger: Ledger) -> EventRow | None:
     """Why the last calls are refused, where they are: none since that event has been taken."""
-    for event in ledger.events(row.name, kind=REFUSED, limit=1):
-        taken = [skip.last_at for skip in ledger.skips(row.name, limit=1)]
-        taken.append(read(row.spec).at or 0)
-        if max(taken) <= event.at <= row.last_seen:  # not by a clock that was ahead
-            return event
-    return None
+    taken = max([read(row.spec).at or 0, *(s.last_at for s in ledger.skips(row.name, limit=1))])
+    if taken >= row.last_seen:  # most jobs: no need to look through all of their events
+        return None
+    found = ledger.events(row.name, kind=REFUSED, limit=1)
+    # Not of a clock that was ahead.
+    return next((event for event in found if taken <= event.at <= row.last_seen), None)
 
 
 def read(spec: str | None) -> LastCall:
