@@ -56,7 +56,7 @@ class Halt(NamedTuple):
 
 def stop(call: Call, name: str, kill: bool, dry_run: bool) -> int:
     """The exit code. Raises Refused where it has not ended, or is not ours to end."""
-    ledger = open_ledger(call.ledger, create=False)
+    ledger = open_ledger(call.ledger, create=False, to_read=True)
     options.name_command(ledger.shared)
     signals = process.catch()
     try:
@@ -162,7 +162,8 @@ def _ask(halt: Halt, run: RunRow) -> None:
     except PermissionError:
         raise Refused(
             f'job "{run.job}": run {run.id} is {run.user}\'s, not yours to stop (pid {run.pid})',
-            options.shell_text(("sudo", "-u", run.user, "-H", "jobrun", "stop", run.job)),
+            f"{options.shell_text(('sudo', '-u', run.user, '-H'))}"
+            f" {options.typed('stop', run.job, '--ledger', halt.call.ledger)}",
         ) from None
 
 

@@ -258,6 +258,16 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def is_read_only(path: str) -> bool:
+    """Whether the filesystem of what is there can't be written by anybody. POSIX only."""
+    if sys.platform == "win32":
+        return False
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 def filesystem(path: str) -> str:
     """The kind of the filesystem that holds `path` (ext4, nfs4, tmpfs, …); empty where unknown.
 
