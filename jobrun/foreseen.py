@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import overlap, policy, report, rows, turn
+from jobrun import overlap, policy, process, report, rows, turn
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip
 from jobrun.rows import BREAKER, DEAD, LOOKBACK, Block, Breaker, Failing, JobRow, Pause, RunRow
@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from jobrun.schedule import Grid
 
 
-def kept_out(job: Job, living: Sequence[Living]) -> Skip | None:
-    """Why the call would not come to plan at all: what runs, and is not to be run beside."""
-    first = living[0] if living else None
-    if job.overlap == "allow":
-        first = overlap.keeper_of(living)
+def holder(job: Job, ledger: Ledger, living: Sequence[Living]) -> Living | None:
+    """What runs, or the last run of a call that holds the lock with none: it waits to try again."""
+    if living or job.overlap == "allow":
+        return living[0] if living else None
+    ended = (run for run in ledger.runs(job=job.name, limit=1) if run.slot is None)
+    return next((Living(run, ()) for run in ended if process.wrapper_alive(run)), None)
+
+
+def kept_out(job: Job, holder: Living | None, living: Sequence[Living]) -> Skip | None:
+    """Why the call would not come to plan at all: what is under way is not to be run beside."""
+    first = overlap.keeper_of(living) if job.overlap == "allow" else holder
     if first is None:
         return None
     if first.pids:

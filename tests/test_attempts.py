@@ -138,8 +138,13 @@ def test_R03_a_call_during_the_wait_says_what_is_waited_for(jobrun: Jobrun) -> N
     assert " reason=lock-held " in found.stderr
     assert f":{process.pid} attempt=2 next=2026-09-04T12:06:" in found.stderr
     assert found.stdout == ""
+    for argv in (("plan", "a"), ("retry", "a", "--dry-run")):
+        plan = jobrun(*argv, now=later(5)).stdout
+        assert ("lock-held" in plan, "lock: held by run 1, " in plan) == (True, True), plan
+        assert "retry-later" not in plan
     process.kill()
     process.communicate(timeout=20)
+    assert "retry-later" in jobrun("plan", "a", now=later(5)).stdout
 
 
 def test_kill_9_during_the_wait_loses_nothing(jobrun: Jobrun) -> None:

@@ -13,7 +13,8 @@ import pytest
 from jobrun import command, errors, placeholders, rows
 from jobrun.screens.guide import ENVIRONMENT, EXIT_CODES, GUIDE, PLACEHOLDERS, SKIP_REASONS, TOPICS
 from tests.conftest import Jobrun
-from tests.scenes import Held, posix
+from tests.orphans import orphaned
+from tests.scenes import Held, linux, posix
 
 WaitFor = Callable[[Callable[[], bool], str], None]
 NOON = "2026-09-04T12:05Z"
@@ -331,6 +332,18 @@ def test_R47_while_the_job_runs_the_plan_says_that_the_call_is_skipped(
         assert (called.stdout, "reason=lock-held" in called.stderr) == ("", True)
     held.release()
     assert "lock: free" in jobrun(*argv, now=NOON).stdout
+
+
+@linux
+def test_R47_while_a_command_lives_on_without_its_wrapper_the_plan_says_so(jobrun: Jobrun) -> None:
+    """orphan-alive, whether the call would wait for the lock or not."""
+    with orphaned(jobrun, *CALL[2:], now=NOON):
+        for more in ((), ("--wait", "1s")):
+            shown = jobrun(*CALL, *more, "--dry-run", "--", "true", now=NOON).stdout
+            assert "skip  a:2026-09-04T09:00" in shown
+            assert "orphan-alive" in shown
+            called = jobrun(*CALL, *more, "--", "true", now=NOON).stderr
+            assert "reason=orphan-alive key=a:2026-09-04T09:00" in called
 
 
 @posix

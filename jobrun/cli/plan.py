@@ -89,7 +89,8 @@ def _screen(job: Job, call: Call, ledger: Ledger, source: str, is_now: bool) -> 
     judged = judge_open_runs(ledger, job.name, call, by_lock=False)
     taken = keys_of(judged.living)
     plan, grid, _ = turn.make_plan(job, ledger, now, judged.lost, taken)
-    kept_out = foreseen.kept_out(job, judged.living) if is_now else None
+    holder = foreseen.holder(job, ledger, judged.living)
+    kept_out = foreseen.kept_out(job, holder, judged.living) if is_now else None
     if kept_out is not None:
         plan, row = Plan(Opening(job.name, 0, now), skips=(kept_out,)), ledger.job(job.name)
     else:
@@ -101,7 +102,7 @@ def _screen(job: Job, call: Call, ledger: Ledger, source: str, is_now: bool) -> 
         row=row,
         describe=None if grid is None else grid.describe(),
         source=source,
-        holder=judged.alive,
+        holder=None if holder is None else holder.run,
         late=usual_lateness(ledger.runs(job=job.name, limit=RUNS), job.lag),
         now=now,
     )
