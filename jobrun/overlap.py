@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from jobrun import episodes, key_file, places, process, rows, skips, turn
+from jobrun import episodes, key_file, outwait, places, process, rows, skips, turn
 from jobrun.attempts import Attempts
 from jobrun.call import note_holder
 from jobrun.errors import EXIT_SIGNAL, ConfigError, JobrunError, Refused
@@ -58,6 +58,7 @@ class Beside:
         # A large file is read before others are kept waiting.
         self._named = turn.name_unit(situation.job) if situation.job.key_file else None
         self._now: int | None = None  # of the first plan: what closes later is for later calls
+        self._waits_for: list[RunRow] = []
         self._tried: set[str | None] = set()
         self._retried = 0
         self._last: tuple[Plan, Attempts] | None = None  # the last window, and what was planned
@@ -70,6 +71,8 @@ class Beside:
                     code = self._turn()
                 finally:
                     self._gate.unlock()
+                if self._waits_for:
+                    code = self._wait()
                 if code is not None:
                     return code
             return self._withdraw()
@@ -90,8 +93,29 @@ class Beside:
         job, signals = self._situation.job, self._situation.signals
         if self._gate.acquire(0, signals):
             return True
-        wait = job.wait if self._keeper() is not None else max(job.wait, PATIENCE)
+        wait = job.wait if self._last is not None else outwait.left(self._situation)
+        if self._keeper() is None:
+            wait = max(wait, PATIENCE)
         return signals.received is None and self._gate.acquire(wait, signals)
+
+    def _held(self, plan: Plan, living: list[Living]) -> list[RunRow]:
+        """The runs that have what this call is to do, where --wait says to wait for their end."""
+        skip = next((each for each in plan.skips if each.reason == rows.LOCK_HELD), None)
+        if skip is None or self._last is not None or plan.units:
+            return []
+        holders = [each for each in living if skip.key in (None, each.run.key)]
+        holders = [each for each in holders if outwait.can_wait(self._situation, [each])]
+        return [each.run for each in holders]
+
+    def _wait(self) -> int | None:
+        """The exit code where a signal ends it; None: once more, as if it had just been called."""
+        situation, runs = self._situation, self._waits_for
+        self._waits_for = []
+        outwait.until_ended(situation, runs)
+        if situation.signals.received:
+            return EXIT_SIGNAL + situation.signals.received
+        self._now = None
+        return None
 
     def _keeper(self) -> RunRow | None:
         """The run of a call without --overlap allow."""
@@ -130,6 +154,9 @@ class Beside:
             if self._last is not None and (row is None or not plan.units):
                 self._last[1].paused = any(skip.reason == rows.PAUSED for skip in plan.skips)
                 return self._end(*self._last)
+            self._waits_for = self._held(plan, judged.living)
+            if self._waits_for:
+                return None
             if self._last is None:
                 self._warn_of_stuck(judged.living)
             if plan.units:

@@ -43,6 +43,12 @@ REPLANS = 5  # another holder between our read and our write, although we hold t
 
 def take(situation: Situation) -> int:
     """From the plan to the exit code. Raises JobrunError where nothing ran."""
+    while (code := _take(situation)) is None:
+        pass  # what was in its way has ended
+    return code
+
+
+def _take(situation: Situation) -> int | None:
     job, call, ledger = situation.job, situation.call, situation.ledger
     now = call.now()
     for _ in range(REPLANS):
@@ -50,7 +56,7 @@ def take(situation: Situation) -> int:
         row = ledger.job(job.name)
         judged = living.judge_open_runs(ledger, job.name, call)
         if judged.living:
-            return skip_alive(situation, judged.living[0])
+            return _withdraw(situation, judged.living)
         try:
             plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
         except (Refused, ConfigError) as error:
@@ -62,6 +68,21 @@ def take(situation: Situation) -> int:
         if code is not None:
             return code
     raise too_often(job.name)
+
+
+def _withdraw(situation: Situation, beside: Sequence[Living]) -> int | None:
+    """The exit code of a call that is to be alone and is not; None where one of the others has
+    ended within --wait, and the lock is held again."""
+    if situation.job.wait:
+        from jobrun import outwait
+
+        if outwait.can_wait(situation, beside):
+            situation.lock.unlock()
+            if outwait.until_ended(situation, [each.run for each in beside]):
+                return outwait.lock_again(situation)
+            if situation.signals.received:
+                return EXIT_SIGNAL + situation.signals.received
+    return skip_alive(situation, beside[0])
 
 
 def too_often(job: str) -> Refused:

@@ -54,8 +54,8 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips episodes key_file command report attempt attempts living turn by_hand setting"
-        " overlap foreseen run halt",
+        "call skips episodes key_file command report attempt attempts living outwait turn by_hand"
+        " setting overlap foreseen run halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -349,6 +350,95 @@ def test_a_call_that_wants_to_be_alone_withdraws(jobrun: Jobrun, calls: Calls) -
     assert jobrun("forget", "j", "--yes", now=NOON).status == 75
     assert nine.end().status == 0
     assert call(jobrun).stdout.splitlines() == ["10 1", "11 1"]
+
+
+KEYED = ("run", "k", "--key")
+NINE = "2026-09-04T09:00Z"
+# What starts, and what is kept waiting by it: to be alone, or for its own window or key.
+WAITS = {
+    "alone": ("run", "j", *HOURLY),
+    "again": ("rerun", "j", NINE),
+    "its key": (*KEYED, "x", *ALLOW),
+    "another key, alone": (*KEYED, "y"),
+    "nothing else is due": ("run", "j", *HOURLY, *ALLOW),
+}
+
+
+def before(calls: Calls, kind: str) -> Call:
+    if "key" in kind:
+        return calls.start("k", "--key", "x", *ALLOW, says="k_x.1")
+    first = "2026-09-04T11:00Z" if kind == "nothing else is due" else NINE
+    once = ("--first", first, *ALLOW, "--max-windows", "1")
+    return calls.start("j", *HOURLY, *once, says=f"{first[11:13]}.1")
+
+
+def wait(jobrun: Jobrun, kind: str, seconds: str) -> subprocess.Popen[bytes]:
+    more = ("--wait", seconds, "--", "sh", "-c", "echo $JOBRUN_KEY")
+    return jobrun.start(*WAITS[kind], *more, now=NOON)
+
+
+def until_it_waits(waiting: subprocess.Popen[bytes], jobrun: Jobrun, job: str = "j") -> None:
+    """It has had the lock: it is the last that left its note there."""
+    path = Path(places.locks_folder(str(jobrun.ledger)), f"{places.slug(job)}.lock")
+    until(lambda: f":{waiting.pid} ".encode() in path.read_bytes(), "the note")
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_wait_is_over_before_it_withdraws(jobrun: Jobrun, calls: Calls, kind: str) -> None:
+    """--wait 1: the whole second, then lock-held."""
+    before(calls, kind)
+    began = time.monotonic()
+    out, err = wait(jobrun, kind, "1").communicate(timeout=30)
+    assert time.monotonic() - began > 1
+    assert (out, b"reason=lock-held" in err) == (b"", True)
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_wait_for_the_end_of_what_runs_beside_others(
+    jobrun: Jobrun, calls: Calls, kind: str
+) -> None:
+    """Then it has its turn, by what there is to do by then."""
+    other, waiting = before(calls, kind), wait(jobrun, kind, "30")
+    if kind in ("alone", "again"):
+        until_it_waits(waiting, jobrun)
+    other.tell()
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, b"lock-held" in err) == (0, False)
+    does = {"alone": b"10", "again": b"09", "another key, alone": b"k:y"}
+    assert does.get(kind, b"") in out
+    assert (b"reason=key-exists" in err) == (kind == "its key")
+
+
+def test_others_work_while_it_waits(jobrun: Jobrun, calls: Calls) -> None:
+    """It holds no lock, and comes when the last of them has ended."""
+    nine, waiting = calls.window(9), wait(jobrun, "alone", "30")
+    until_it_waits(waiting, jobrun)
+    ten = calls.window(10)
+    assert nine.end().status == 0
+    assert waiting.poll() is None
+    assert ten.end().status == 0
+    out, _ = waiting.communicate(timeout=30)
+    assert out == b"j:2026-09-04T11:00:00+00:00\n"
+
+
+@pytest.mark.parametrize("kind", ["alone", "its key"])
+def test_a_signal_ends_the_wait(jobrun: Jobrun, calls: Calls, kind: str) -> None:
+    """At once, and the others go on."""
+    other, waiting = before(calls, kind), wait(jobrun, kind, "30")
+    if kind == "alone":
+        until_it_waits(waiting, jobrun)
+    else:
+        until(lambda: is_reading(waiting.pid, jobrun), "the ledger")
+    waiting.terminate()
+    out, _ = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out) == (128 + signal.SIGTERM, b"")
+    assert other.end().status == 0
+
+
+def is_reading(pid: int, jobrun: Jobrun) -> bool:
+    """Its signals are caught before it opens the ledger."""
+    found = Path(f"/proc/{pid}/fd").iterdir()
+    return str(jobrun.ledger) in [os.readlink(each) for each in found if each.is_symlink()]
 
 
 def test_beside_a_call_that_is_alone_nothing_starts(jobrun: Jobrun, calls: Calls) -> None:
