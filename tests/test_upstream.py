@@ -129,6 +129,30 @@ def test_R44_second_by_second(
         assert expected == ("" if skip is None else skip.reason)
 
 
+@given(histories(), histories(), st.integers(0, 20), st.integers(0, 30), st.integers(1, 3))
+def test_how_far_a_call_may_go_is_as_its_windows_are_asked_for(
+    one: tuple[int, list[Block]], two: tuple[int, list[Block]], start: int, end: int, length: int
+) -> None:
+    """`merge`: one window to there may run, none beyond it; `latest`: the newest that may."""
+    grid = schedule.parse(f"every {length}s")
+    start, end = grid.floor(start), grid.floor(end)
+
+    def fresh() -> tuple[Upstream, ...]:
+        return tuple(made(links.PROCESSED, *history)[0] for history in (one, two))
+
+    def runs(first: int, last: int) -> bool:
+        return upstream.hurdle(fresh(), "j:x", first, last) is None
+
+    ups = fresh()
+    reach = upstream.reach(ups, start, end)
+    for at in range(start + 1, end + 1):
+        assert runs(start, at) == (at <= reach)
+        assert (upstream.hurdle(ups, "j:x", start, at) is None) == (at <= reach)
+    may = [at for at in range(start, end, length) if runs(at, at + length)]
+    newest = grid.floor(upstream.newest(fresh(), grid, start, end))
+    assert max(newest, start) == (may[-1] + length if may else start)
+
+
 def test_of_several_what_needs_a_person_comes_first() -> None:
     """And none of them is asked for more than it knows."""
     late, _ = made(links.PROCESSED, 5, [block(0, 5)])
