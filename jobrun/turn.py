@@ -173,9 +173,22 @@ def _make_plan(
         from jobrun import asked_again
 
         return asked_again.plan_units(job, known, now), None, None
+    _refuse_plain(job, ledger, known)
     grid = grid_of(job, known)
     source = Source(ledger.job, ledger.blocks, ledger.values)
     return plan_windows(job, grid, known, source, now), grid, None
+
+
+def _refuse_plain(job: Job, ledger: Ledger, known: Stored) -> None:
+    """A window by hand would put a schedule on record; units of --key may stand beside windows."""
+    row = known.job
+    is_called = row is not None and row.spec is not None and row.schedule is None
+    if job.mode == options.BY_HAND and is_called and not ledger.keys(job.name, limit=1):
+        raise UsageError(
+            f'job "{job.name}" is called without --every or --cron: it has no windows, and with'
+            " one of them on record its own line would be refused",
+            "another JOB for what has windows; for this one: jobrun run without --window",
+        )
 
 
 def grid_of(job: Job, known: Stored) -> Grid:
@@ -189,12 +202,6 @@ def grid_of(job: Job, known: Stored) -> Grid:
                 "by hand the grid on record is used: leave --every, --cron and --tz away",
             )
         text = row.schedule
-    elif job.mode != options.WINDOWS and row is not None and row.spec is not None:
-        raise UsageError(
-            f'job "{job.name}" is called without --every or --cron: it has no windows, and with'
-            " one of them on record its own line would be refused",
-            "another JOB for what has windows; for this one: jobrun run without --window",
-        )
     if text is None:
         raise UsageError(
             f'job "{job.name}" has no schedule on record',

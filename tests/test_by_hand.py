@@ -286,3 +286,12 @@ def test_a_unit_is_run_again_by_its_key(jobrun: Jobrun, state: str, told: str) -
     other = jobrun("rerun", "u", "k2", now=NOW)
     assert other.lines[-1] == "jobrun: hint: jobrun run u --key k2 -- COMMAND"
     assert jobrun("run", "u", "--key", "k3", "--", "true", now=NOW).status == 0
+
+
+def test_a_window_by_hand_may_stand_beside_units(jobrun: Jobrun) -> None:
+    """A schedule is in the way of no call with --key."""
+    jobrun("run", "u", "--key", "k1", "--", "true", now=NOW)
+    window = ("--every", "1h", "--window", at(10))
+    assert jobrun("run", "u", *window, "--", "true", now=NOW).status == 0
+    assert jobrun.query("select count(*) from jobrun_window") == [(2,)]
+    assert jobrun("run", "u", "--key", "k2", "--", "true", now=NOW).status == 0
