@@ -185,12 +185,16 @@ def test_a_job_whose_upstream_was_forgotten_is_blocked(jobrun: Jobrun) -> None:
     assert jobrun("run", "up", *HOURLY, "--", "true", now=at("11:05")).status == 0
     assert jobrun(*after, now=at("11:06")).status == 0
     assert jobrun("forget", "up", "--yes", now=at("11:07")).status == 0
+    check = jobrun("status", "--check", now=at("12:04"))
+    assert (check.status, check.stdout.splitlines()[0]) == (1, "j  BLOCKED: up: not on record")
     assert jobrun(*after, now=at("12:05")).status == 78
     check = jobrun("status", "--check", now=at("12:06"))
-    assert (check.status, check.stdout.splitlines()[0]) == (1, "j  BLOCKED: up: not on record")
+    assert (check.status, check.stdout.split(":")[0]) == (1, "j  REFUSED")
+    assert ': job "j": --after "up" is not on record\n' in check.stdout
     assert field(jobrun, at("11:00"), "upstream", at("12:06")) == ["up: not on record"]
     assert jobrun("run", "up", *HOURLY, "--", "true", now=at("12:07")).status == 0
     assert jobrun(*after, now=at("12:08")).status == 0
+    assert jobrun("status", "--check", now=at("12:09")).status == 0
 
 
 def test_what_failed_in_a_paused_job_is_not_the_next_calls_to_do(jobrun: Jobrun) -> None:
