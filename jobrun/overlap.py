@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from jobrun import episodes, key_file, outwait, places, process, rows, skips, turn
 from jobrun.attempts import Attempts
 from jobrun.call import note_holder
-from jobrun.errors import EXIT_SIGNAL, ConfigError, JobrunError, Refused
+from jobrun.errors import EXIT_SIGNAL, JobrunError
 from jobrun.living import Judged, Living, judge_open_runs, keys_of
 from jobrun.lock_file import FileLock
 from jobrun.plans import Plan, Skip, Unit
@@ -173,13 +173,10 @@ class Beside:
     def _plan(self, judged: Judged, now: int) -> tuple[Plan, Grid | None, Stamp | None]:
         job, ledger = self._situation.job, self._situation.ledger
         taken = keys_of(judged.living)
-        try:
+        with turn.told_if_refused(self._situation, now):
             if self._named is not None and key_file.stamp(job.key_file or "") != self._named[1]:
                 self._named = turn.name_unit(job)  # it has changed while others were waited for
             plan, grid, stamp = turn.make_plan(job, ledger, now, judged.lost, taken, self._named)
-        except (Refused, ConfigError) as error:
-            episodes.refused(self._situation, error, now)
-            raise
         return plan._replace(units=self._own(plan)), grid, stamp
 
     def _own(self, plan: Plan) -> tuple[Unit, ...]:

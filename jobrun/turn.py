@@ -5,7 +5,8 @@ Also what others read and plan by: the screens and the commands by hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobrun import (
@@ -57,17 +58,24 @@ def _take(situation: Situation) -> int | None:
         judged = living.judge_open_runs(ledger, job.name, call)
         if judged.living:
             return _withdraw(situation, judged.living)
-        try:
+        with told_if_refused(situation, now):
             plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
-        except (Refused, ConfigError) as error:
-            from jobrun import episodes
-
-            episodes.refused(situation, error, now)
-            raise
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
             return code
     raise too_often(job.name)
+
+
+@contextmanager
+def told_if_refused(situation: Situation, now: int) -> Iterator[None]:
+    """Where nothing can be planned: that is on record before it is raised."""
+    try:
+        yield
+    except (Refused, ConfigError) as error:
+        from jobrun import episodes
+
+        episodes.refused(situation, error, now)
+        raise
 
 
 def _withdraw(situation: Situation, beside: Sequence[Living]) -> int | None:

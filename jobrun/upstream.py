@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NOT_RUN = "not-run"  # below the watermark, and neither a row nor a gap says how it was finished
 # Nothing but a person's doing will make these processed.
 SPOILED = (rows.DEAD, rows.SKIPPED, rows.GAP, NOT_RUN)
+NOT_DONE = (*SPOILED, *rows.UNFINISHED)
 
 
 class NoValue(Exception):
@@ -104,7 +105,7 @@ class Upstream:
             return
         read = takewhile(lambda block: block.start < end, self._source.blocks(self.name, start))
         for stretch in self._stretches(start, end, read):
-            if stretch.state in (*SPOILED, *rows.UNFINISHED):
+            if stretch.state in NOT_DONE:
                 yield stretch
 
     def stretches(self, start: int, end: int) -> Iterator[Stretch]:
