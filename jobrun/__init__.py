@@ -9,8 +9,8 @@ it. So it may come late, twice, by hand, or not at all for a week.
 
 Two things keep work from being done twice. The *lock* (lock_file.py) keeps two copies apart at the
 same moment; it is courtesy, and it may lie. The *ledger* (ledger.py) is the truth: one row a
-key, and a *token* that grows with each acquisition of the lock and that every later write must
-show. Who shows an old one has been replaced, and is refused.
+key, and a *token* that grows with each acquisition of the lock, and with each further try in it,
+and that every later write must show. Who shows an old one has been replaced, and is refused.
 
 The way of a call (`__main__.py`, `run.py`, and with the lock `turn.py`):
 

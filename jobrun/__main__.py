@@ -52,6 +52,7 @@ def _run(
 ) -> int:
     this = _read(verb, argv, environ, lines)
     where = places.find(this.ledger, environ)
+    options.name_ledger(this.ledger, where.name)
     if this.has_grid:
         refuse_stdin(this)
     if this.mode == options.WINDOWS and where.is_file:

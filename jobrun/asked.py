@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from jobrun import consent, rows, windows
-from jobrun.backlog import GAP, Backlog, events_of, give_up_all_but_newest, notes_of
+from jobrun import consent, options, rows, windows
+from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, notes_of
 from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
-from jobrun.rows import Block, Gap, Opening, Stored
+from jobrun.rows import GAP, Block, Gap, Opening, Stored
 from jobrun.windows import Window
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def _other_bounds(start: int, end: int, row: Block, option: str, typed: str) -> 
 
 
 def _rerun(row: Block) -> str:
-    return f"jobrun rerun {(row.key or '').partition(':')[0]} {row.key}"
+    key = row.key or ""
+    return options.again("rerun", key.partition(":")[0], key)
 
 
 def _span(start: int, end: int) -> str:
@@ -137,9 +138,8 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     mark = known.job.watermark if known.job else None
     if mark is None or end > mark:
         done = "nothing is done yet" if mark is None else f"it is done to {iso_z(mark)}"
-        hint = (
-            f"--to {iso_z(mark)}" if mark else f"jobrun run {job.name} --first A does them in order"
-        )
+        run = options.typed("run", job.name, "--first", "A")
+        hint = f"--to {iso_z(mark)}" if mark else f"{run} does them in order"
         raise UsageError(f"--to {job.until} is above what is done: {done}", hint)
     if end > now:  # done to there by a clock that was ahead: what has not closed is not run
         hint = f"--to {iso_z(grid.floor(now))}"
@@ -239,8 +239,9 @@ def plan_skip(
         start = windows.parse_when(when, grid.zone, now, name)
         window, block = _window_at(grid, known, start, "WHEN", when, True)
         if block is not None and block.state == rows.DEAD:
-            hint = f'jobrun resolve {name} {block.key} --note "..."'
-            raise UsageError(f"{block.key} is dead: it will not be run anyhow", hint)
+            key = block.key or ""
+            hint = f'{options.typed("resolve", name, key)} --note "..."'
+            raise UsageError(f"{key} is dead: it will not be run anyhow", hint)
         start, end = window.start, window.end
     else:
         start, end = _range(name, grid, since or "", until or "", now, known)
@@ -304,11 +305,27 @@ def plan_watermark(
             f'--set "{to}" is after now, {iso_z(now)}', f"--set {iso_z(grid.floor(now))}"
         )
     old = known.job.watermark if known.job else None
-    event = (None, "watermark-set", f"{iso_z(old) if old else '-'} -> {iso_z(instant)}: {reason}")
+    change = f"{iso_z(old) if old else '-'} -> {iso_z(settles_at(known, instant, now))}"
+    event = (None, "watermark-set", f"{change}: {reason}")
     if old is None or old >= instant:
         return instant, opening._replace(events=(event,))
     gaps, ended = _passed_over(grid, known, old, instant, now, reason)
     return instant, opening._replace(gaps=gaps, ended=ended, events=(event,))
+
+
+def settles_at(known: Stored, instant: int, now: int) -> int:
+    """To where a watermark that is set to `instant` goes: up over what is finished there.
+
+    Lowered, it goes over nothing that has not closed: that is void then.
+    """
+    old = known.job.watermark if known.job else None
+    is_lowered, mark = old is not None and instant < old, instant
+    for block in known.blocks(instant):
+        is_void = is_lowered and block.end > now
+        if block.start > mark or block.state in rows.UNFINISHED or is_void:
+            break
+        mark = max(mark, block.end)
+    return mark
 
 
 def plan_resume(job: Job, grid: Grid, known: Stored, now: int, by: str) -> Plan:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import consent, rows, windows
+from jobrun import consent, options, rows, windows
 from jobrun.errors import UsageError
 from jobrun.instants import iso_z
-from jobrun.plans import Note, Plan, Unit, note
+from jobrun.plans import Note, Plan, Skip, Unit, note
 from jobrun.rows import Stored, WindowRow
 
 if TYPE_CHECKING:
@@ -19,20 +19,29 @@ if TYPE_CHECKING:
 def plan_retry(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     """`retry JOB [WHEN]` of a job with windows: all of them that are not done, oldest first.
 
-    Those of lost runs too. A unit of --key beside them is made due. The failures of a dead one
-    count anew.
+    Those of lost runs too, but none that has not closed: it was tried on a clock that was ahead, or
+    the lag has grown. A unit of --key beside them is made due. The failures of a dead one count
+    anew.
     """
-    opening = consent.begin(job.name, known.job, now)
-    found = _undone(known)
+    plan = Plan(consent.begin(job.name, known.job, now))
+    found = sorted(_undone(known), key=lambda row: row.start or 0)
     if job.window is not None:
-        found = [_one(job, grid, known, found, now)]
-    units = tuple(
-        Unit(row.key, row.start, row.end, rows.RETRY, row.partial, row.windows)
-        for row in sorted(found, key=lambda row: row.start or 0)
-        if row.start is not None
-    )
-    plan = _with_units(Plan(opening, units), job.name, found)
-    return plan if found else plan._replace(notes=(_nothing(job.name),))
+        one = _one(job, grid, known, found, now)
+        if isinstance(one, Skip):
+            return plan._replace(skips=(one,))
+        found = [one]
+    if not found:
+        return plan._replace(notes=(_nothing(job.name),))
+    units, skips = [], []
+    for row in found:
+        if row.start is None or row.end is None:
+            continue
+        if row.end + job.lag > now:
+            skips.append(_not_closed(row.key, row.end + job.lag))
+        else:
+            units.append(Unit(row.key, row.start, row.end, rows.RETRY, row.partial, row.windows))
+    plan = plan._replace(units=tuple(units), skips=tuple(skips))
+    return _with_units(plan, job.name, found)
 
 
 def plan_units(job: Job, known: Stored, now: int) -> Plan:
@@ -47,7 +56,7 @@ def plan_units(job: Job, known: Stored, now: int) -> Plan:
         if not found:
             raise UsageError(
                 f'no unit "{key}" of {job.name} is failed, dead or held',
-                f"jobrun failures {job.name}",
+                options.typed("failures", job.name),
             )
     plan = _with_units(Plan(consent.begin(job.name, known.job, now)), job.name, found)
     return plan if found else plan._replace(notes=(_nothing(job.name),))
@@ -59,8 +68,17 @@ def _undone(known: Stored) -> list[WindowRow]:
     return [*{**{row.key: row for row in known.failures()}, **lost}.values()]
 
 
-def _one(job: Job, grid: Grid, known: Stored, found: Sequence[WindowRow], now: int) -> WindowRow:
-    """Raises UsageError where there is no such window, or it is in no need of it."""
+def _not_closed(key: str, ready: int) -> Skip:
+    return Skip(rows.NOT_CLOSED, key, {"next": ready})
+
+
+def _one(
+    job: Job, grid: Grid, known: Stored, found: Sequence[WindowRow], now: int
+) -> WindowRow | Skip:
+    """The row that WHEN means; a skip where nothing is on record of it since it has not closed.
+
+    Raises UsageError where there is no such window, or it is in no need of it.
+    """
     typed = job.window or ""
     of_key = [row for row in found if row.key == typed and row.start is None]
     start = None if of_key else windows.parse_when(typed, grid.zone, now, job.name)
@@ -71,12 +89,15 @@ def _one(job: Job, grid: Grid, known: Stored, found: Sequence[WindowRow], now: i
     block = next((b for b in known.blocks(start) if b.start <= start), None)
     if block is None:
         windows.check_boundary(grid, start, "WHEN", typed)
+        ready = grid.next(start) + job.lag
+        if ready > now:
+            return _not_closed(windows.key(job.name, start), ready)
     if block is not None and block.start < start and block.key is not None:
-        raise inside(typed, block.key, block.end, f"jobrun retry {job.name} {block.key}")
+        raise inside(typed, block.key, block.end, options.again("retry", job.name, block.key))
     state = "pending" if block is None else block.state
     raise UsageError(
         f'WHEN "{typed}" is {state}: retry is for what failed, is dead or held',
-        f"jobrun rerun {job.name} {windows.key(job.name, start)}",
+        options.again("rerun", job.name, windows.key(job.name, start)),
     )
 
 
@@ -96,4 +117,4 @@ def _with_units(plan: Plan, name: str, found: Sequence[WindowRow]) -> Plan:
 
 
 def _nothing(name: str) -> Note:
-    return note("NOTE", name, "nothing-failed", f"jobrun status {name}")
+    return note("NOTE", name, "nothing-failed", options.typed("status", name))

@@ -10,15 +10,15 @@ from jobrun.ended import AT_INPUT, NOT_STARTED, Ended
 from jobrun.errors import EXIT_NOT_RECORDED
 from jobrun.key_file import Stamp, stamp
 from jobrun.output import Output
-from jobrun.report import Report
+from jobrun.report import Report, values_lost
 from jobrun.rows import Claimed, Fate, Finished, Result
 from jobrun.value import NamedTuple
-from jobrun.values_file import ValuesFile
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.plans import Unit
     from jobrun.process import Child
+    from jobrun.values_file import ValuesFile
 
 
 class Running(NamedTuple):
@@ -66,6 +66,8 @@ class Attempt:
         """Where the command of a window leaves values for other jobs."""
         if self.unit.start is None:
             return None
+        from jobrun.values_file import ValuesFile
+
         path = places.values_file(self.situation.call.where.beside, self.claimed.run_id)
         return ValuesFile(path, self._make_folder)
 
@@ -134,7 +136,7 @@ class Attempt:
             next_attempt_at=fate.next_attempt_at,
             told=told,
             told_at=told_at,
-            values=self.left.take() if self.left is not None else (),
+            values=self.left.read() if self.left is not None else (),
             is_dead=fate.is_dead,
             goes_on=fate.wait is not None,
             why=self._why(ended, verdict),
@@ -148,10 +150,14 @@ class Attempt:
         return self.report.why_not_started(ended)[0]
 
     def tidy(self, verdict: command.Verdict, finished: Finished | None) -> None:
-        """Old kept output goes, a little of it each time that there is new."""
+        """Once it is on record: what it has left goes, and old kept output, a little of it each
+        time that there is new."""
+        if self.left is not None and finished is not None:
+            self.left.remove()
         processed = verdict.outcome == rows.SUCCEEDED or (finished and finished.marked)
         if processed and self.left is not None and self.left.problem is not None:
-            self.report.values_lost(self.left.problem)
+            call, run_id = self.situation.call, self.claimed.run_id
+            values_lost(call, self.situation.job.name, self.unit.key, run_id, self.left.problem)
         if not self.output.bytes:
             return
         from jobrun.retention import retain

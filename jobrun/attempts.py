@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jobrun import command, process, rows
+from jobrun import command, process, report, rows
 from jobrun.attempt import Attempt, Running
 from jobrun.call import note_holder
 from jobrun.errors import (
@@ -25,8 +25,8 @@ from jobrun.errors import (
     Refused,
 )
 from jobrun.instants import iso_z
-from jobrun.key_file import Stamp
-from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opening, Result
+from jobrun.key_file import Stamp, stamp
+from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opened, Opening, Result
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
@@ -67,15 +67,23 @@ class Attempts:
 
             self.breaker = breaker_of(situation.job, grid, situation.call.now)
         self.token = 0
+        self.untold: Result | None = None  # a failure that this call is to make good
         self.told = row.told if row else None
         self.told_at = row.told_at if row else None
 
-    def run(self, units: tuple[Unit, ...], opening: Opening, on_open: Callable[[], None]) -> bool:
-        """Run them in order, as far as they go. False where another holder has been: plan again."""
-        running = self._open(units[0], opening)
+    def run(
+        self, units: tuple[Unit, ...], opening: Opening, on_open: Callable[[Opened], None]
+    ) -> bool:
+        """Run them in order, as far as they go. False where another holder has been, or where what
+        was lost has paused the job: plan again.
+
+        `on_open` tells what is on record by then, also where nothing runs.
+        """
+        opened, running = self._open(units[0], opening)
+        if opened is not None:
+            on_open(opened)
         if running is None:
             return False
-        on_open()
         progress = self._watch(len(units))
         try:
             for unit, following in zip(units, (*units[1:], None), strict=True):
@@ -102,7 +110,7 @@ class Attempts:
 
     # -- one run ----------------------------------------------------------------------------------
 
-    def _open(self, unit: Unit, opening: Opening) -> Running | None:
+    def _open(self, unit: Unit, opening: Opening) -> tuple[Opened | None, Running | None]:
         child = self._start()
         try:
             claim = self._claim(unit, child)
@@ -112,9 +120,9 @@ class Attempts:
             raise
         if opened is None or opened.claimed is None:
             child.cancel()
-            return None
+            return opened, None
         self.token = opened.token
-        return Running(unit, child, opened.claimed)
+        return opened, Running(unit, child, opened.claimed)
 
     def _attempt(
         self, running: Running, following: Unit | None, progress: Progress | None
@@ -130,11 +138,13 @@ class Attempts:
         if ended.survivors:
             run.report.survivors(ended.survivors)
             self._settle(verdict.answer)
+            self._stand()
             return None
         repeats = fate.wait is not None
         child, refusal = self._start_next(verdict, running.unit, None if repeats else following)
         told = self._remember(verdict)
         result = run.result(ended, verdict, fate, self.told, self.told_at)
+        result = result._replace(breaker=self.breaker)
         finished, trouble = self._finish(run, result, child, following)
         upcoming = None
         if child is not None and following is not None and finished and finished.claimed:
@@ -157,12 +167,18 @@ class Attempts:
             if error is not None:
                 self.situation.call.lines.error(error)
                 self._settle(error.code)
+        if verdict.outcome == rows.INTERRUPTED and on_record and not is_marked:
+            self._stand()
+        self.untold = result if repeats and on_record and not is_marked else None
         if not repeats or not on_record:
             return upcoming
         if is_marked:  # whatever it answered: the next one's turn
             is_next = following is not None and self._goes_on(verdict, run.unit)
             return self._claim_later(following) if is_next else None
-        return self._try_again(run, fate, verdict.answer)
+        again = self._try_again(run, fate, verdict.answer)
+        if again is None:
+            self._stand()
+        return again
 
     # -- the same again -----------------------------------------------------------------------
 
@@ -192,18 +208,52 @@ class Attempts:
             situation.lock, call, f" attempt={attempt} next={iso_z(fate.next_attempt_at or 0)}"
         )
         while signals.received is None and (left := until - time.monotonic()) > 0:
+            if self._is_other_file():
+                break
             signals.pause(min(left, LONGEST_PAUSE))
         note_holder(situation.lock, call)
         if signals.received is not None:
             self._settle(EXIT_SIGNAL + signals.received)
             return None
-        unit = run.unit if run.unit.key is None else run.unit._replace(kind=rows.RETRY)
-        running = self._claim_later(unit, attempt)
+        if self._is_other_file():  # another unit's, which the next call names
+            path = situation.job.key_file
+            call.lines.say(
+                "error", f'--key-file "{path}" is no longer the same file: not tried again'
+            )
+            self._settle(answer)
+            return None
+        unit = run.unit
+        if unit.kind == rows.NEW:  # one that a person asked for stays that
+            unit = unit._replace(kind=rows.RETRY)
+        running = self._claim_later(unit, attempt, again=True)
         if running is None:
             self._settle(answer)
         return running
 
-    def _claim_later(self, unit: Unit | None, attempt: int = 1) -> Running | None:
+    def _is_other_file(self) -> bool:
+        """Whether that of --key-file is no longer the one that the key names."""
+        path = self.situation.job.key_file
+        return path is not None and stamp(path) != self.file
+
+    def _stand(self) -> None:
+        """What failed before is not made good by this call: it is settled only now that it fails,
+        and no event has told of it yet."""
+        if self.untold is None:
+            return
+        call, ledger = self.situation.call, self.situation.ledger
+        failure = self.untold._replace(token=self.token, ended=call.now())
+        try:
+            tripped = ledger.stand(failure)
+        except JobrunError as error:  # the failure itself is on record
+            call.lines.error(error)
+            return
+        if tripped is not None:
+            self.tripped = True
+            report.paused(call, failure.job, tripped, failure.run_id)
+
+    def _claim_later(
+        self, unit: Unit | None, attempt: int = 1, again: bool = False
+    ) -> Running | None:
         """A unit in a transaction of its own; None where another holder has been, or it can't be
         started now."""
         assert unit is not None
@@ -211,7 +261,7 @@ class Attempts:
         try:
             child = self._start()
             try:
-                claim = self._claim(unit, child)._replace(attempt=attempt)
+                claim = self._claim(unit, child)._replace(attempt=attempt, again=again)
                 claimed = ledger.claim(job.name, self.token, claim)
             except BaseException:
                 child.cancel()
@@ -224,6 +274,7 @@ class Attempts:
             row = ledger.job(job.name)
             self.paused = row is not None and row.is_paused(claim.started) and not claim.by_hand
             return None
+        self.token = claimed.token
         return Running(unit, child, claimed)
 
     def _start(self) -> Child:
@@ -306,8 +357,6 @@ class Attempts:
         following: Unit | None,
     ) -> tuple[Finished | None, JobrunError | None]:
         """Record the run and claim the next; and why it could not be recorded, or not go on."""
-        if self.breaker is not None:
-            result = result._replace(breaker=self.breaker)
         claim = self._claim(following, child) if following and child else None
         try:
             return self._record(run, result, claim)

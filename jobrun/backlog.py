@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from jobrun import rows, windows
+from jobrun import options, rows, windows
 from jobrun.instants import iso
 from jobrun.plans import Note, note
-from jobrun.rows import Block, Gap, Stored, WindowRow
+from jobrun.rows import GAP, Block, Gap, Stored, WindowRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid
 
-GAP = "gap"  # the state of a block that is one
 FEW = 3  # windows that are named one by one
 COUNTED_IN_GAP = 1_000_000  # of cron's windows so many are counted in a gap
 
@@ -46,6 +45,30 @@ class Backlog(NamedTuple):
         """Whether this call tries the oldest window only, to see if the job may go on."""
         row = self.known.job
         return self.job.pause_after is not None and row is not None and row.is_probed(self.now)
+
+    @property
+    def reach(self) -> int:
+        """So far, from the watermark on, no upstream is in the way of what has closed."""
+        if not self.known.upstreams:
+            return self.ready
+        from jobrun import upstream
+
+        return upstream.reach(self.known.upstreams, self.mark, self.ready)
+
+    @property
+    def newest(self) -> int:
+        """Where the newest window ends that has closed, and has no upstream in its way."""
+        if not self.known.upstreams:
+            return self.ready
+        from jobrun import upstream
+
+        return upstream.newest(self.known.upstreams, self.grid, self.mark, self.ready)
+
+    @property
+    def under_way(self) -> str | None:
+        """The key of the oldest window that another call has under way."""
+        unfinished = self.known.unfinished
+        return next((row.key for row in unfinished if row.key in self.known.taken), None)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -76,16 +99,21 @@ def give_up_old(backlog: Backlog, oldest: int) -> Backlog:
 
 
 def give_up_all_but_newest(backlog: Backlog) -> Backlog:
-    """Gaps over all but the newest closed window; older failed ones are ended by their own row."""
+    """Gaps over all but the newest closed window; older failed ones are ended by their own row.
+
+    The newest that its upstreams let run: one that is still to wait, or that one of them has given
+    up, stands for no other.
+    """
+    reach = backlog.newest
     free: list[tuple[int, int]] = []
     tried: list[str] = []
     newest: str | None = None
-    for start, until, block in windows.stretches(*backlog.span, backlog.blocks(backlog.mark)):
-        end = windows.closed_end(backlog.grid, start, until, backlog.ready)
+    for start, until, block in windows.stretches(backlog.mark, reach, backlog.blocks(backlog.mark)):
+        end = windows.closed_end(backlog.grid, start, until, reach)
         if end > start:
             free.append((start, end))
             newest = None
-        if block is not None and block.end <= backlog.ready:
+        if block is not None and block.end <= reach:
             newest = block.key or GAP
             is_taken = block.key in backlog.known.taken
             if block.key and block.state in (rows.FAILED, rows.RUNNING) and not is_taken:
@@ -126,7 +154,8 @@ def _ended_notes(name: str, ended: tuple[str, ...]) -> Iterator[Note]:
     """Each by its key, as long as they are few; a night of failed minutes is one line."""
     if len(ended) <= FEW:
         for key in ended:
-            yield note("WARNING", name, rows.NOT_LATEST, f"jobrun rerun {name} {key}", key=key)
+            again = options.again("rerun", name, key)
+            yield note("WARNING", name, rows.NOT_LATEST, again, key=key)
     else:
         more = {"windows": len(ended), "first": ended[0], "last": ended[-1]}
-        yield note("WARNING", name, rows.NOT_LATEST, f"jobrun windows {name}", **more)
+        yield note("WARNING", name, rows.NOT_LATEST, options.typed("windows", name), **more)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from jobrun.rows import Breaker
+from jobrun import windows
+from jobrun.plans import COUNTED
+from jobrun.rows import Block, Breaker
 
 if TYPE_CHECKING:
     from jobrun.job import Job
@@ -18,9 +20,10 @@ def breaker_of(job: Job, grid: Grid | None, now: Callable[[], int]) -> Breaker |
     if limit is None or grid is None or job.is_by_hand:
         return None
 
-    def closed_since(instant: int) -> int:
-        closed = grid.count(instant - job.lag, now() - job.lag, limit)
-        return limit if closed is None else closed
+    def closed_since(instant: int, blocks: Callable[[int], Iterable[Block]]) -> int:
+        start = grid.floor(instant - job.lag)
+        free, _ = windows.count_free(grid, start, now() - job.lag, blocks(start), COUNTED)
+        return limit if free is None else free
 
     waiting = closed_since if job.on_failure == "stop" else None
     return Breaker(limit, job.resume_after, waiting)

@@ -12,9 +12,9 @@ from jobrun.job import Job
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
 from jobrun.ledgers import is_there, open_ledger
-from jobrun.rows import JobRow
+from jobrun.rows import FINISHED, UNDONE, JobRow
 
-# What a person at a prompt does not want from the crontab's line: silence, and its way to wait.
+# What a person at a prompt does not want from the crontab's line: silence, its way to wait.
 _NOT_BY_HAND = (
     "--quiet",
     "-Q",
@@ -24,6 +24,7 @@ _NOT_BY_HAND = (
     "--busy-exit",
     "--stdin",
     "--log-format",
+    "--ledger",  # found already, and from elsewhere a relative one is another
 )
 
 
@@ -31,9 +32,11 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     """The job of `rerun JOB WHEN`, `retry JOB`, `backfill JOB ...`; and what it took over."""
     line = options.read_line(argv)
     check_words(verb, line)
-    where = places.find(line.options.get("--ledger"), environ)
-    last, has_windows = last_call(where, line.words[0])
-    if verb == "retry" and not has_windows:
+    given = line.options.get("--ledger")
+    where = places.find(given, environ)
+    options.name_ledger(given, where.name)
+    last = last_call(where, verb, line)
+    if last is None:
         return _retry_of_units(line, environ), None
     this = _job(verb, line, last, environ)
     return this, _taken_over(line, last, this)
@@ -44,19 +47,15 @@ def _retry_of_units(line: options.Line, environ: Mapping[str, str]) -> Job:
     if line.command:
         raise UsageError(
             f"{line.words[0]} has units of --key: retry makes them due, each for its own call",
-            f"jobrun retry {line.words[0]}",
+            options.typed("retry", line.words[0]),
         )
     return jobs.parse_by_hand("retry", line, {}, (), {**environ, "JOBRUN_QUIET": ""})
 
 
 def _taken_over(line: options.Line, last: LastCall, this: Job) -> str | None:
     """What comes from the last call, as it could be typed."""
-    kept = [
-        word
-        for name, text in _kept(last).items()
-        if name not in line.options
-        for word in ([name] if options.BY_NAME[name].kind == options.FLAG else [name, text])
-    ]
+    taken = {name: text for name, text in _kept(last).items() if name not in line.options}
+    kept = _words(taken)
     command = [] if line.command else ["--", *this.command]
     folder = "" if "--cwd" in line.options or this.cwd is None else f" in {this.cwd}"
     if not kept and not command and not folder:
@@ -77,11 +76,12 @@ def check_words(verb: str, line: options.Line) -> None:
         raise UsageError(f"backfill needs {' and '.join(missing)}", options.USAGE[verb])
 
 
-def last_call(where: places.Where, name: str) -> tuple[LastCall, bool]:
-    """What is on record of the job's last call, and whether it has windows.
+def last_call(where: places.Where, verb: str, line: options.Line) -> LastCall | None:
+    """What is on record of the job's last call; None where units are to be tried again.
 
-    Raises UsageError for a job that is not there.
+    Raises UsageError for a job that is not there, or has nothing that could run again by hand.
     """
+    name = line.words[0]
     jobs.check_name(name)
     if not is_there(where):
         raise UsageError(
@@ -90,9 +90,43 @@ def last_call(where: places.Where, name: str) -> tuple[LastCall, bool]:
     ledger = open_ledger(where)
     try:
         row = known_job(ledger, name)
-        return lastcall.of(row), row.schedule is not None
+        if row.schedule is None and verb == "retry":
+            return None
+        if row.schedule is not None or row.spec is None:  # met a held lock, and has not run yet
+            return as_it_would_be(ledger, row)
+        raise _without_windows(ledger, row, line.words[1] if verb == "rerun" else None)
     finally:
         ledger.close()
+
+
+def _without_windows(ledger: Ledger, row: JobRow, when: str | None) -> UsageError:
+    """Also with --every: a schedule on record, and each call of its own line would be refused."""
+    last = lastcall.read(row.spec)
+    if mode_of(ledger, row) == options.PLAIN:
+        command = last.command if last.whole else (*last.command, "...")
+        again = options.typed("run", row.name, *_words(last.options), "--", *command)
+        return UsageError(f'job "{row.name}" has no windows', f"each call runs it: {again}")
+    key = (when or "KEY").removeprefix(f"{row.name}:")
+    unit = ledger.window(row.name, f"{row.name}:{key}")
+    if unit is not None and unit.state in UNDONE:
+        retry = options.typed("retry", row.name, unit.key)
+        return UsageError(f"{unit.key} is no window, but a unit of --key", retry)
+    if unit is not None and unit.state in FINISHED:
+        key += "-2"
+    words = options.typed("run", row.name, "--key", key, "--", "COMMAND")
+    if unit is None or unit.state not in FINISHED:
+        return UsageError(f'job "{row.name}" has no windows, but units of --key', words)
+    return UsageError(f"{unit.key} is {unit.state}: once done, a key does not run again", words)
+
+
+def _words(given: Mapping[str, str]) -> list[str]:
+    """As typed; the ledger is named anyhow, where it must be."""
+    return [
+        word
+        for name, text in given.items()
+        if name != "--ledger"
+        for word in ([name] if options.BY_NAME[name].kind == options.FLAG else [name, text])
+    ]
 
 
 def known_job(ledger: Ledger, name: str) -> JobRow:
@@ -107,6 +141,31 @@ def known_job(ledger: Ledger, name: str) -> JobRow:
         f'no job "{name}" in {ledger.address} ({count})',
         f"{close}?" if close else "jobs of another user: sudo -u USER -H jobrun status",
     )
+
+
+def mode_of(ledger: Ledger, row: JobRow) -> str:
+    """Of the job's calls, by what is on record."""
+    if row.schedule is not None:
+        return options.WINDOWS
+    return options.KEY if ledger.keys(row.name, limit=1) else options.PLAIN
+
+
+def as_it_would_be(ledger: Ledger, row: JobRow) -> LastCall:
+    """The last call, with what is set on record. Raises UsageError where a call would refuse it."""
+    mode = mode_of(ledger, row)
+    if row.overrides is not None:
+        from jobrun import overrides
+
+        known, line = overrides.read(row.overrides), lastcall.read(row.spec).options
+        overrides.refuse_unsafe(row.name, overrides.fit(row.name, mode, line, known), known)
+    return lastcall.of(row, mode)
+
+
+def as_last_said(ledger: Ledger, row: JobRow, environ: Mapping[str, str]) -> Job:
+    """What the options of the last call say, whatever its command is. Raises UsageError."""
+    mode = mode_of(ledger, row)
+    given = dict(lastcall.of(row, mode).options)
+    return jobs.make(row.name, mode, given, ("true",), environ)
 
 
 def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, str]) -> Job:

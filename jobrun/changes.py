@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobrun import consent
+from jobrun import consent, options
 from jobrun.instants import iso
 from jobrun.plans import Note, note
 from jobrun.rows import JobRow, Opening, Stored
@@ -31,7 +31,7 @@ def compare(
     if consent.is_new_schedule(job, grid, known, row, mark, opening.now):
         opening = opening._replace(schedule=grid.text)
         if row.schedule is not None:
-            events.append((None, "schedule-changed", f"{row.schedule} -> {grid.text}"))
+            events.append((None, "schedule-changed", consent.change(row.schedule, grid.text)))
             notes.append(
                 note("NOTE", job.name, "schedule-changed", was=row.schedule, now_is=grid.text)
             )
@@ -43,9 +43,9 @@ def compare(
     if job.first is not None and _is_another_first(job.first, row):
         events.append((None, "first-ignored", job.first))
         notes.append(_first_ignored(job, job.first, mark))
-    if job.after and (was := _after_was(row)) != job.given["--after"]:
+    if (was := _after_was(row)) != (after := job.given.get("--after")):
         # On record even if nothing runs: whoever looks for a circle goes by it.
-        events.append((None, "after-changed", f"{was or 'nobody'} -> {job.given['--after']}"))
+        events.append((None, "after-changed", f"{was or 'nobody'} -> {after or 'nobody'}"))
     if settled != mark:
         events.append((None, "watermark-settled", f"{iso(mark)} -> {iso(settled)}"))
     return opening._replace(events=tuple(events)), tuple(notes)
@@ -61,6 +61,8 @@ def _is_another_first(asked_for: str, row: JobRow) -> bool:
 
 
 def _after_was(row: JobRow) -> str | None:
+    if row.spec is None or '"--after":' not in row.spec:
+        return None  # most jobs; so what reads it is not loaded
     from jobrun import lastcall
 
     return lastcall.read(row.spec).options.get("--after")
@@ -68,8 +70,7 @@ def _after_was(row: JobRow) -> str | None:
 
 def _first_ignored(job: Job, asked_for: str, mark: int) -> Note:
     start = "A" if asked_for in ("latest", "none") else asked_for
-    hint = (
-        f"older windows: jobrun backfill {job.name} --from {start} --to {iso(mark)}; to leave"
-        f' some out: jobrun skip {job.name} --from A --to B --reason "..."'
-    )
+    backfill = options.again("backfill", job.name, "--from", start, "--to", iso(mark))
+    skip = options.typed("skip", job.name, "--from", "A", "--to", "B")
+    hint = f'older windows: {backfill}; to leave some out: {skip} --reason "..."'
     return note("NOTE", job.name, "first-ignored", hint, asked=asked_for, watermark=mark)

@@ -17,6 +17,7 @@ from jobrun.errors import JobrunError
 from jobrun.instants import MINUTE, iso
 from jobrun.ledger import Ledger
 from jobrun.lock_file import FileLock
+from jobrun.options import typed
 from jobrun.places import Where
 from jobrun.screen import plural
 
@@ -120,7 +121,7 @@ def _other_ledgers(patient: Patient) -> Iterator[Check]:
     found = [path for path in likely if os.path.realpath(path) != ours]
     others = [path for path in dict.fromkeys(found) if os.access(path, os.R_OK)]
     if others:
-        hint = f"jobrun status --ledger {others[0]}"
+        hint = typed("status", "--ledger", others[0])
         yield Check(OK, "others", f"{', '.join(others)} can be read, too", hint)
 
 

@@ -17,6 +17,8 @@ from typing import Any
 from jobrun.errors import UsageError
 
 LONGEST = 1000  # characters
+SHOWN = 200  # of what is wrong
+LONGEST_TEXT = 1_000_000  # of what + puts together
 
 _COMPARES: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
@@ -36,7 +38,10 @@ _TROUBLE = (TypeError, ValueError, ArithmeticError, RecursionError)
 
 
 def _number(text: Any) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text[:SHOWN]!r} is no number") from None
     if not math.isfinite(value):  # compares as false with everything: a skip that nobody meant
         raise ValueError(f"{text!r} is no number")
     return value
@@ -64,7 +69,12 @@ def holds(text: str, values: Mapping[str, str]) -> bool:
     try:
         return bool(_eval(_parse(text), values))
     except _TROUBLE as error:
-        raise CantTell(f'--if "{text}": {error}') from None
+        raise CantTell(f'--if "{text}": {_cut(str(error))}') from None
+
+
+def _cut(text: str) -> str:
+    """A value may be long, and is not for everybody's eyes."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _parse(text: str) -> ast.expr:
@@ -172,7 +182,10 @@ def _calculate(node: ast.BinOp, left: Any, right: Any) -> Any:
     texts = isinstance(left, str) or isinstance(right, str)
     if texts and not isinstance(node.op, ast.Add):
         raise TypeError(f"{ast.unparse(node)}: a text is no number; int() or float() makes it one")
-    return _ARITHMETIC[type(node.op)](left, right)
+    value = _ARITHMETIC[type(node.op)](left, right)
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise ValueError(f"a text of {len(value)} characters, at most {LONGEST_TEXT}")
+    return value
 
 
 def _compare(node: ast.Compare, values: Mapping[str, str]) -> bool:

@@ -6,16 +6,15 @@ with one job name flip its grid at every call. Both have stopped jobs for a year
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from jobrun import rows, schedule, windows
-from jobrun.backlog import GAP
+from jobrun import options, rows, schedule, windows
 from jobrun.errors import ConfigError, JobrunError, Refused
 from jobrun.instants import DAY, MINUTE, duration, iso_z
 from jobrun.plans import COUNTED
-from jobrun.rows import UNFINISHED, Block, JobRow, Opening, Stored
+from jobrun.rows import GAP, UNFINISHED, Block, JobRow, Opening, Stored
 from jobrun.windows import Window
 
 if TYPE_CHECKING:
@@ -67,14 +66,34 @@ def refuse_far_behind(name: str, grid: Grid, known: Stored, mark: int, now: int)
     ahead has given up is not done, and below the watermark nobody would miss it.
     """
     if mark - now > JITTER:
-        over = next(known.blocks(now), None)
-        is_given_up = over is not None and over.state == GAP and over.start < now
-        back = iso_z(over.start if over is not None and is_given_up else grid.floor(now))
         raise Refused(
             f"{name}: the watermark {iso_z(mark)} is {duration(mark - now)} ahead of the clock,"
             f" {iso_z(now)}",
-            f'set the clock, or: jobrun watermark {name} --set {back} --reason "..."',
+            way_back(name, grid, known.blocks, now),
         )
+
+
+def way_back(name: str, grid: Grid, blocks: Callable[[int], Iterator[Block]], now: int) -> str:
+    """What a person can do about a watermark that is ahead of the clock."""
+    over = next(blocks(now), None)
+    is_given_up = over is not None and over.state == GAP and over.start < now
+    back = iso_z(over.start if over is not None and is_given_up else grid.floor(now))
+    command = options.typed("watermark", name, "--set", back)
+    return f'set the clock, or: {command} --reason "..."'
+
+
+def is_far_behind(row: JobRow, grid: Grid, now: int) -> bool:
+    """Whether a scheduled call at `now` would be refused for that."""
+    is_ahead = row.watermark is not None and row.watermark - now > JITTER
+    return is_ahead and not is_future_first(row, grid, now)
+
+
+def is_future_first(row: JobRow, grid: Grid, now: int) -> bool:
+    """Whether the watermark is ahead of the clock because `--first` asked for it."""
+    if row.first in (None, "latest", "none"):
+        return False
+    first = windows.parse_when(row.first or "", grid.zone, now, row.name, "--first")
+    return first == row.watermark
 
 
 def is_new_schedule(job: Job, grid: Grid, known: Stored, row: JobRow, mark: int, now: int) -> bool:
@@ -109,8 +128,18 @@ def _changed(job: Job, grid: Grid, row: JobRow, mark: int, closed: str) -> Confi
         f'{job.name}: the schedule on record is "{old}", this call has "{grid.text}": the next'
         f" window is {before} by the one, {after} by the other, {closed} closed by now;"
         f" last called {_last_caller(row)}",
-        f"if the change is meant: --accept-schedule once; if not: {options_of(old)}",
+        ways_on(old),
+        change(old, grid.text),
     )
+
+
+def change(before: str, after: str) -> str:
+    return f"{before} -> {after}"
+
+
+def ways_on(before: str) -> str:
+    """What a person can do about a schedule that wants consent."""
+    return f"if the change is meant: --accept-schedule once; if not: {options_of(before)}"
 
 
 def _next_window(text: str, mark: int) -> str:

@@ -8,30 +8,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobrun import lastcall
+from jobrun.errors import ConfigError
 from jobrun.instants import iso
-from jobrun.rows import Opening
+from jobrun.rows import REFUSED, Opening
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
+    from jobrun.errors import JobrunError
     from jobrun.plans import Skip
     from jobrun.rows import JobRow, RunRow
+
+    Event = tuple[str | None, str, str]
 
 CLOCK_BEHIND = "clock-behind"
 ORPHAN = "orphan"
 BLOCKED = "blocked"  # by an upstream
 
 
+def refused(situation: Situation, error: JobrunError, now: int) -> None:
+    """Nothing could be planned. That the job was called is on record nevertheless."""
+    row = situation.ledger.job(situation.job.name)
+    if row is None:
+        return
+    if not isinstance(error, ConfigError):
+        if _is_behind(row, now):
+            _write(situation, row, now, _clock_behind(situation, row))
+    elif not situation.job.is_by_hand:
+        last = lastcall.refusal(row, situation.ledger)
+        is_told = last is not None and last.detail == error.gist
+        _write(situation, row, now, None if is_told else (None, REFUSED, error.gist))
+
+
 def clock_behind(situation: Situation, now: int) -> None:
-    """The clock is behind what is done already, as no call before this one has seen it.
+    """The clock is behind what is done already; no more than told, the skip is another row."""
+    row = situation.ledger.job(situation.job.name)
+    if row is not None and _is_behind(row, now):
+        event = _clock_behind(situation, row)
+        if event is not None:
+            _write(situation, row, now, event)
+
+
+def _is_behind(row: JobRow, now: int) -> bool:
+    return row.watermark is not None and row.watermark > now
+
+
+def _clock_behind(situation: Situation, row: JobRow) -> Event | None:
+    """As no call before this one has seen it.
 
     While it is, the watermark stays; a call by a sound clock is seen at the watermark or later.
     """
-    row = situation.ledger.job(situation.job.name)
-    if row is None or row.watermark is None or row.watermark <= now:
-        return
+    assert row.watermark is not None
     detail = f"watermark={iso(row.watermark)}"
-    if row.last_seen >= row.watermark or not _is_told(situation, CLOCK_BEHIND, detail):
-        _write(situation, row, now, (None, CLOCK_BEHIND, detail))
+    is_told = row.last_seen < row.watermark and _is_told(situation, CLOCK_BEHIND, detail)
+    return None if is_told else (None, CLOCK_BEHIND, detail)
 
 
 def orphan(situation: Situation, run: RunRow, now: int) -> None:
@@ -63,13 +93,13 @@ def _is_told(situation: Situation, kind: str, detail: str) -> bool:
     return bool(last) and last[0].detail == detail
 
 
-def _write(situation: Situation, row: JobRow, now: int, event: tuple[str | None, str, str]) -> None:
+def _write(situation: Situation, row: JobRow, now: int, event: Event | None) -> None:
     """Nothing else is changed, nor is this clock believed; another holder tells it himself."""
     opening = Opening(
         row.name,
         row.token,
         now,
-        events=(event,),
+        events=() if event is None else (event,),
         clock_jump_at=row.clock_jump_at,
         keep_largest_now=True,
     )

@@ -74,4 +74,10 @@ class NotRecorded(JobrunError):
 
 
 class ConfigError(JobrunError):
+    """`gist` is what is the same at each call that meets it, where the message is not."""
+
     code = EXIT_CONFIG
+
+    def __init__(self, message: str, hint: str | None = None, gist: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.gist = gist or message

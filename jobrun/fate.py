@@ -5,6 +5,7 @@ Loaded only where something has failed: most calls never need it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ from jobrun.rows import Block, Fate, Stored, WindowRow
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.lastcall import LastCall
+
+
+# A unit that was given such a key on purpose is told to be tried again with a command too much.
+_AS_OF_WINDOWS = re.compile(r"[^:]+:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 
 
 def after_failure(
@@ -48,9 +53,13 @@ def after_failure(
 
 def limit(job: Job) -> int | None:
     """After so many failures a unit is dead; None: never."""
-    if job.max_attempts is not None:
-        return job.max_attempts
-    return job.retries + 1 if job.retries else None
+    return _limit(job.max_attempts, job.retries)
+
+
+def _limit(max_attempts: int | None, retries: int) -> int | None:
+    if max_attempts is not None:
+        return max_attempts
+    return retries + 1 if retries else None
 
 
 def is_final(job: Job, failures: int, answer: int | None = None) -> bool:
@@ -121,9 +130,20 @@ def after_loss(job: Job, running: Sequence[WindowRow]) -> dict[str, str]:
 
     A lost run is a failure without an exit code.
     """
-    if job.on_lost == "hold":
-        return {row.key: rows.HELD for row in running}
-    return {row.key: rows.DEAD for row in running if is_final(job, row.failures + 1)}
+    fates = {row.key: _after_loss(job.on_lost, limit(job), row) for row in running}
+    return {key: state for key, state in fates.items() if state != rows.FAILED}
+
+
+def after_loss_on_record(last: LastCall, row: WindowRow) -> str:
+    """What the next call makes of the row, if it is as the last one: failed is due at once."""
+    most = _limit(last.number("--max-attempts"), last.number("--retries") or 0)
+    return _after_loss(last.options.get("--on-lost"), most, row)
+
+
+def _after_loss(on_lost: str | None, most: int | None, row: WindowRow) -> str:
+    if on_lost == "hold":
+        return rows.HELD
+    return rows.DEAD if most is not None and row.failures + 1 >= most else rows.FAILED
 
 
 def as_they_will_be(
@@ -148,10 +168,11 @@ def as_they_will_be(
 def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
     """Written and said with the plan, whatever else it is: a person must hear of it.
 
-    Unless it is the person who has it tried again now.
+    Unless it is the person who has it tried again now: the first unit is claimed in the transaction
+    that writes it, the later ones may never have their turn.
     """
     name = plan.opening.job
-    again = {unit.key for unit in plan.units} | set(plan.opening.due)
+    again = {unit.key for unit in plan.units[:1]} | set(plan.opening.due)
     told = [(key, state) for key, state in fates.items() if key not in again]
     events = tuple((key, state, "its run was lost") for key, state in told)
     notes = tuple(
@@ -165,7 +186,8 @@ def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
 
 def hint(name: str, key: str, state: str) -> str:
     """What a person can do about what is dead or held."""
-    again = f"jobrun retry {name} {key}"
+    again = options.again("retry", name, key, is_unit=not _AS_OF_WINDOWS.fullmatch(key))
     if state == rows.DEAD:
         return again
-    return f'if it did its work: jobrun resolve {name} {key} --note "..."; else: {again}'
+    resolve = options.typed("resolve", name, key)
+    return f'if it did its work: {resolve} --note "..."; else: {again}'

@@ -13,12 +13,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import lastcall, places, process
-from jobrun.by_hand import known_job
+from jobrun import lastcall, options, places, process, schedule, turn
+from jobrun.by_hand import as_last_said, known_job
 from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
 from jobrun.ladder import PATIENCE, Ladder
 from jobrun.ledgers import open_ledger
 from jobrun.lock_file import FileLock
+from jobrun.plans import Plan
 from jobrun.rows import LOST, JobRow, Opening, RunRow
 from jobrun.value import NamedTuple
 
@@ -55,15 +56,21 @@ class Halt(NamedTuple):
 
 def stop(call: Call, name: str, kill: bool, dry_run: bool) -> int:
     """The exit code. Raises Refused where it has not ended, or is not ours to end."""
-    ledger = open_ledger(call.where)
+    ledger = open_ledger(call.where, to_read=True)
+    options.name_command(ledger.shared)
     signals = process.catch()
     try:
         halt = Halt(call, ledger, signals, known_job(ledger, name), kill)
         wrappers = _wrappers(halt)
-        orphans = () if wrappers else _orphans(halt)
+        orphans = _orphans(halt)
         if dry_run or not (wrappers or orphans):
-            return _tell_only(halt, wrappers or orphans)
-        return _stop_wrappers(halt, wrappers) if wrappers else _stop_orphans(halt, orphans)
+            return _tell_only(halt, (*wrappers, *orphans))
+        code = _stop_wrappers(halt, wrappers)
+        if orphans and not code:
+            code = _stop_orphans(halt, orphans)
+        if not code:
+            _refuse_elsewhere(halt)
+        return code
     finally:
         signals.restore()
         ledger.close()
@@ -81,8 +88,10 @@ def _wrappers(halt: Halt) -> tuple[RunRow, ...]:
 
 
 def _orphans(halt: Halt) -> tuple[RunRow, ...]:
+    """Commands that live without their wrapper; beside others (--overlap allow) both may be."""
     runs = halt.ledger.open_runs(halt.job.name)
-    return tuple(run for run in runs if process.command_alive(run, _marker(halt, run)))
+    alone = (run for run in runs if not process.wrapper_alive(run))
+    return tuple(run for run in alone if process.command_alive(run, _marker(halt, run)))
 
 
 def _marker(halt: Halt, run: RunRow) -> dict[str, str]:
@@ -107,8 +116,8 @@ def _refuse_elsewhere(halt: Halt) -> None:
             raise Refused(
                 f'job "{run.job}": run {run.id} is of host {run.host}, this is'
                 f" {halt.call.caller.host}",
-                f"there: jobrun stop {run.job}; where that host is gone, the next call finds it"
-                " lost",
+                f"there: {options.typed('stop', run.job)}; where that host is gone, the next call"
+                " finds it lost",
             )
 
 
@@ -135,7 +144,7 @@ def _stop_wrappers(halt: Halt, runs: Sequence[RunRow]) -> int:
     if halt.signals.received:
         return EXIT_SIGNAL + halt.signals.received
     for run in left:
-        hint = f"jobrun stop {run.job} --kill"
+        hint = options.typed("stop", run.job, "--kill")
         if halt.kill:
             hint = f"kill -9 {run.pid}: its guardian ends the command then"
         raise Refused(
@@ -153,7 +162,8 @@ def _ask(halt: Halt, run: RunRow) -> None:
     except PermissionError:
         raise Refused(
             f'job "{run.job}": run {run.id} is {run.user}\'s, not yours to stop (pid {run.pid})',
-            f"sudo -u {run.user} -H jobrun stop {run.job}",
+            f"{options.shell_text(('sudo', '-u', run.user, '-H'))}"
+            f" {options.typed('stop', run.job, '--ledger', halt.call.ledger)}",
         ) from None
 
 
@@ -195,14 +205,15 @@ def _stop_orphans(halt: Halt, runs: Sequence[RunRow]) -> int:
     if not lock.acquire(halt.patience, halt.signals):
         if halt.signals.received:
             return EXIT_SIGNAL + halt.signals.received
-        raise Refused(f'job "{halt.job.name}": its lock is held', f"jobrun status {halt.job.name}")
+        raise Refused(
+            f'job "{halt.job.name}": its lock is held', options.typed("status", halt.job.name)
+        )
     try:
-        row = known_job(halt.ledger, halt.job.name)
         for run in runs:
             _walk_down(halt, run)
             if halt.signals.received:
                 return EXIT_SIGNAL + halt.signals.received
-        _lose(halt, row, runs)
+        _lose(halt, runs)
     finally:
         lock.release()
     return 0
@@ -225,16 +236,28 @@ def _walk_down(halt: Halt, run: RunRow) -> None:
         pids = ", ".join(map(str, ladder.survivors))
         raise Refused(
             f'job "{run.job}": run {run.id} is alive after KILL (pid {pids})',
-            f"its processes may be another user's: sudo jobrun stop {run.job}",
+            "its processes may be another user's: sudo"
+            f" {options.typed('stop', run.job, '--ledger', halt.call.ledger)}",
         )
 
 
-def _lose(halt: Halt, row: JobRow, runs: Sequence[RunRow]) -> None:
-    """What the next call would find out: nobody saw how it ended."""
-    caller, now = halt.call.caller, halt.call.now()
-    by = f"by {caller.user}@{caller.host}"
+def _lose(halt: Halt, runs: Sequence[RunRow]) -> None:
+    """What the next call would find out, and by what the last one said of it: nobody saw how it
+    ended."""
+    call, ledger = halt.call, halt.ledger
+    row = known_job(ledger, halt.job.name)
+    this = as_last_said(ledger, row, call.environ)
+    _, fates = turn.after_loss(this, ledger, turn.stored(ledger, row.name), runs)
+    by = f"by {call.caller.user}@{call.caller.host}"
     events = tuple((run.key, "stop", f"run={run.id} {by}") for run in runs)
-    lost = tuple(run.id for run in runs)
-    halt.ledger.open(Opening(row.name, row.token, now, lost=lost, events=events), None, None)
+    opening = Opening(row.name, row.token, call.now(), events=events)
+    plan = Plan(turn.give_up(opening, call, runs))
+    plan = turn.tell_loss(plan, fates)
+    # A dead one is finished: the watermark moves over it.
+    following = None if row.schedule is None else schedule.parse(row.schedule).next
+    opened = ledger.open(plan.opening, None, following)
+    if opened is None:
+        raise Refused(f'job "{row.name}": another holder wrote meanwhile', "again, now")
+    turn.tell(this, call, ledger, plan, runs, opened)
     for run in runs:
         _tell(halt, "stopped", run, outcome=LOST)

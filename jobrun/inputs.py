@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from jobrun import rows
+from jobrun import options, rows
 from jobrun.plans import Note, Plan, Unit
 from jobrun.rows import Skipped
 from jobrun.upstream import NoValue, Upstream
@@ -44,7 +44,8 @@ def _with_inputs(unit: Unit, job: Job, upstreams: Upstreams) -> Unit:
         try:
             found.append((name, upstreams[up].value(key, start, end)))
         except NoValue as error:
-            hint = f"jobrun show KEY tells what a window has left: jobrun windows {up}"
+            show, listed = options.typed("show", "KEY"), options.typed("windows", up)
+            hint = f"{show} tells what a window has left: {listed}"
             return unit._replace(refusal=(f"--input {name}={up}.{key}: {error}", hint))
     return unit._replace(inputs=tuple(found))
 

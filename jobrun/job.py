@@ -113,7 +113,9 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
     line = options.read_line(argv)
     name = _only_job(line)
     if not line.command:
-        raise UsageError("no command after --", f"jobrun run {name} -- COMMAND")
+        raise UsageError(
+            "no command after --", options.shell_text(("jobrun", "run", *argv, "COMMAND"))
+        )
     mode = _mode(line.options)
     return make(name, mode, line.options, line.command, environ)
 
@@ -304,7 +306,8 @@ def _key(name: str, given: Mapping[str, str]) -> str | None:
         raise UsageError(f"--key {_shown(key[:40])}: 1 to {MAX_KEY} printable characters")
     if len(key) >= 16 and key[:4].isdigit() and key[4] == "-" and key[10] in "T ":
         raise UsageError(
-            f'--key "{key}" looks like a window; a key is no instant', f"--window {key}"
+            f'--key "{key}" looks like a window; a key is no instant',
+            options.shell_text(("--window", key)),
         )
     return f"{name}:{key}"
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
-from jobrun.options import BY_NAME
-from jobrun.rows import Caller, JobRow
+from jobrun.options import BY_NAME, KEY, WINDOWS
+from jobrun.rows import REFUSED, Caller, JobRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.job import Job
+    from jobrun.ledger import Ledger
+    from jobrun.rows import EventRow
 
 
 class LastCall(NamedTuple):
@@ -33,6 +35,11 @@ class LastCall(NamedTuple):
             return parse_duration(self.options[option], option)
         except (KeyError, UsageError):
             return default
+
+    def number(self, option: str) -> int | None:
+        """The value of an option that is a whole number; None where it is not given."""
+        text = self.options.get(option, "")
+        return int(text) if text.isdecimal() else None
 
     @property
     def caller(self) -> str | None:
@@ -84,14 +91,29 @@ def _hash(command: tuple[str, ...]) -> str:
     return sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def of(row: JobRow | None) -> LastCall:
-    """The job's last call as it would be now: with the options that are set on record."""
+def of(row: JobRow | None, mode: str | None = None) -> LastCall:
+    """The job's last call as it would be now: with the options that are set on record, and fit.
+
+    `mode` of its calls: for one without windows only the ledger knows it (by_hand.mode_of).
+    """
     last = read(row.spec if row is not None else None)
     if row is None or row.overrides is None:
         return last
     from jobrun import overrides
 
-    return last._replace(options=overrides.applied(last.options, row.overrides))
+    mode = mode or (WINDOWS if row.schedule is not None else KEY)
+    known = overrides.read(row.overrides)
+    return last._replace(options=overrides.fit(row.name, mode, last.options, known).options)
+
+
+def refusal(row: JobRow, ledger: Ledger) -> EventRow | None:
+    """Why the last calls are refused, where they are: none since that event has been taken."""
+    taken = max([read(row.spec).at or 0, *(s.last_at for s in ledger.skips(row.name, limit=1))])
+    if taken >= row.last_seen:  # most jobs: no need to look through all of their events
+        return None
+    found = ledger.events(row.name, kind=REFUSED, limit=1)
+    # Not of a clock that was ahead.
+    return next((event for event in found if taken <= event.at <= row.last_seen), None)
 
 
 def read(spec: str | None) -> LastCall:

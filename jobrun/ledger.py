@@ -1,9 +1,9 @@
 """The few calls that a ledger must offer.
 
 Every write is one transaction, is made under the job's lock (but `skip`, `pause`, `resume`,
-`override`, `note_event`), and shows the token that the lock's acquisition got: a writer whose
-token is no longer the job's is refused (FENCED). A run beside others (Result.beside) is recorded
-without the lock, and refused where its window has another token.
+`override`, `note_event`), and shows the token that the lock's acquisition got, or a further try in
+it: a writer whose token is no longer the job's is refused (FENCED). A run beside others
+(Result.beside) is recorded without the lock, and refused where its window has another token.
 
 Errors: LedgerError (74) unreadable, full, corrupt, newer; Refused (75) busy for longer than the
 busy timeout.
@@ -127,6 +127,10 @@ class Ledger(Protocol):
     def events_about(self, job: str, key: str, since: int, until: int) -> list[EventRow]:
         """Those of a key, and those of the job in [since, until]; ABOUT of each, oldest first."""
 
+    def weight(self, run_id: int) -> int | None:
+        """How many windows more have failed one after another if this run has: 0 where its window
+        counts already; None where it does not count, as by hand."""
+
     def usual(self, job: str) -> float | None:
         """The median duration, in seconds, of the last successful runs; None before the first."""
 
@@ -138,7 +142,8 @@ class Ledger(Protocol):
         """Close dead runs, take a token, write what planning decided, claim the first window.
 
         None where the token read is no longer the job's, or where the job has been paused since
-        and the claim is not by hand: plan again.
+        and the claim is not by hand: plan again. What was lost may itself pause it (Breaker): then
+        all is written but the claim, and whoever planned plans again, too.
         """
 
     def finish(
@@ -153,7 +158,17 @@ class Ledger(Protocol):
     def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:
         """Claim a run that had to wait for its turn, in a call that has claimed before.
 
-        None where another holder has been meanwhile, or the job is paused.
+        Claim.again takes a new token: what the run before it has left behind, and still lives, is
+        refused as it would be after another call's claim. None where another holder has been
+        meanwhile, or the job is paused.
+        """
+
+    def stand(self, result: Result) -> Pause | None:
+        """Of a run that is on record, and was to be made good by its call (Result.goes_on): that it
+        is not, so that its failure is one to be told of and, counted already, to be weighed by
+        Result.breaker. The pause that this makes.
+
+        Nothing where another holder has been meanwhile: it tells how its own run ends.
         """
 
     def skip_windows(

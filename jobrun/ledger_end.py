@@ -4,8 +4,9 @@ What it takes to decide is read at once. Nobody else writes of the job until the
 but for a command that marks its own window (jobrun_done): a mark that comes in between stays.
 
 Of what a person may want to be told: a job that was fine and fails is one event, however often it
-fails; one more when nothing of it is failed any longer. A failure that the call itself makes good,
-by trying again, is none.
+fails; one more when nothing of it is failed any longer, and nothing that had failed is just being
+tried again. A failure that the call itself makes good, by trying again, is none; where its wait for
+that, or the next try, is ended, it is one after all.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from jobrun.rows import (
     FAILURES,
     LOST,
     MARKED,
+    NEW,
     PROCESSED,
     RECOVERED,
+    RETRY,
     RUNNING,
     SUCCEEDED,
     Pause,
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
     from jobrun.database import Database
 
 _BEFORE = """
-SELECT j.token, j.schedule, j.watermark, j.told, j.told_at, j.failing, j.trouble_since,
-       r.kind, r.outcome, w.state, w.reason, w.token, w.attempts,
+SELECT j.token, j.schedule, j.watermark, j.told, j.told_at, j.failing, j.failing_since,
+       j.trouble_since, r.kind, r.outcome, r.by_hand, w.state, w.reason, w.token, w.attempts,
+       CASE WHEN w.counted_in = j.failing_row THEN 0 ELSE 1 END,
        j.paused_at, j.paused_until, j.paused_by, j.paused_reason
   FROM jobrun_job AS j
   LEFT JOIN jobrun_run AS r ON r.id = :run_id
@@ -64,8 +68,11 @@ UPDATE jobrun_job SET trouble_since = NULL
  WHERE name = :job AND trouble_since IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM jobrun_window INDEXED BY jobrun_window_unfinished
                     WHERE job = :job AND state IN ('running', 'failed', 'held')
-                      AND state = 'failed')
+                      AND (state = 'failed' OR (state = 'running' AND failures > 0)))
 """
+
+
+Values = tuple[tuple[str, str], ...]  # by name
 
 
 class Before(NamedTuple):
@@ -77,13 +84,16 @@ class Before(NamedTuple):
     told: str | None = None
     told_at: str | None = None
     failing: int = 0
+    failing_since: str | None = None
     trouble_since: str | None = None
     kind: str | None = None
     outcome: str | None = None
+    by_hand: bool | None = None
     state: str | None = None
     reason: str | None = None
     window_token: int | None = None
     attempts: int | None = None
+    uncounted: int = 0  # 1 where its window is none yet of those that failed one after another
     pause: Pause | None = None
 
     def is_held_by(self, result: Result) -> bool:
@@ -98,9 +108,17 @@ class Before(NamedTuple):
         """Whether the end of the run is on record: an answer was lost, and it is told once more."""
         return self.outcome not in (None, LOST)
 
-    def is_marked(self, result: Result) -> bool:
-        """Whether this run's command has marked the window itself."""
-        return self.reason == MARKED and self.window_token == result.token
+    @property
+    def weight(self) -> int | None:
+        """See Ledger.weight."""
+        # By hand, also None: the run is not there any more.
+        if self.by_hand in (None, True) or self.kind not in (None, NEW, RETRY):
+            return None
+        return self.uncounted
+
+    def is_marked(self, token: int) -> bool:
+        """Whether the command of the run with that token has marked the window itself."""
+        return self.reason == MARKED and self.window_token == token
 
     def state_after(self, result: Result) -> str | None:
         """What its window comes to."""
@@ -112,8 +130,8 @@ class Before(NamedTuple):
         return self.window_token == result.token and self.state in (RUNNING, PROCESSED)
 
 
-def read_before(database: Database, result: Result) -> Before:
-    asked = {"job": result.job, "key": result.key, "run_id": result.run_id}
+def read_before(database: Database, job: str, key: str | None, run_id: int) -> Before:
+    asked = {"job": job, "key": key, "run_id": run_id}
     for *stands, paused_at, until, by, reason in database.rows(_BEFORE, asked):
         pause = None
         if paused_at is not None:
@@ -151,32 +169,40 @@ def remember(database: Database, result: Result, before: Before) -> None:
         database.change(put, (*told, result.job))
 
 
-def keep_values(database: Database, result: Result, before: Before) -> None:
+def keep_values(
+    database: Database, job: str, key: str | None, values: Values, before: Before
+) -> None:
     """What a command that processed its window has left, in place of what an earlier one did."""
-    window = (result.job, result.key)
-    if before.attempts != 1:
-        database.change("DELETE FROM jobrun_value WHERE job = ? AND key = ?", window)
-    for name, value in result.values:
+    if before.attempts != 1 or before.outcome is not None:
+        database.put("DELETE FROM jobrun_value WHERE job = ? AND key = ?", (job, key))
+    for name, value in values:
         put = "INSERT INTO jobrun_value (job, key, name, value) VALUES (?, ?, ?, ?)"
-        database.change(put, (*window, name, value))
+        database.put(put, (job, key, name, value))
 
 
 def note_end(database: Database, result: Result, before: Before) -> None:
     """The events that it makes."""
-    job = {"job": result.job, "now": iso(result.ended)}
     how = _how(result)
-    if result.outcome == SUCCEEDED or before.is_marked(result):
-        if before.trouble_since is not None and database.change(_HAS_RECOVERED, job):
-            add_event(database, result.job, result.ended, result.key, RECOVERED, how)
+    if result.outcome == SUCCEEDED or before.is_marked(result.token):
+        note_success(database, result.job, result.key, result.ended, how, before)
         return
     state = before.state_after(result)
     # A rerun that fails leaves the success before it in place.
     if result.outcome not in FAILURES or state == PROCESSED or result.goes_on:
         return
-    if database.change(_FAILS, job):
+    if database.change(_FAILS, {"job": result.job, "now": iso(result.ended)}):
         add_event(database, result.job, result.ended, result.key, FAILED, how)
     if state == DEAD:
         add_event(database, result.job, result.ended, result.key, DEAD, how)
+
+
+def note_success(
+    database: Database, job: str, key: str | None, at: int, how: str, before: Before
+) -> None:
+    """The event that the job has recovered, where it had failed and nothing of it has any longer;
+    `how` the run ended."""
+    if before.trouble_since is not None and database.change(_HAS_RECOVERED, {"job": job}):
+        add_event(database, job, at, key, RECOVERED, how)
 
 
 def _how(result: Result) -> str:

@@ -6,6 +6,7 @@ whoever claims a run looks for it in the same transaction.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from jobrun.instants import from_iso, iso
@@ -19,7 +20,10 @@ from jobrun.rows import (
     PROCESSED,
     RETRY,
     SUCCEEDED,
+    Block,
     Breaker,
+    Failing,
+    Opening,
     Pause,
     Result,
 )
@@ -27,6 +31,8 @@ from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.database import Database
+
+Blocks = Callable[[int], Iterable[Block]]
 
 PAUSED, RESUMED = "paused", "resumed"  # events
 
@@ -39,27 +45,34 @@ UPDATE jobrun_job
 _END = """
 UPDATE jobrun_job
    SET paused_at = NULL, paused_until = NULL, paused_reason = NULL, paused_by = NULL,
-       failing = 0, failing_since = NULL, failing_run = NULL
+       failing = 0, failing_since = NULL, failing_row = failing_row + 1
  WHERE name = :job
+"""
+
+_COUNT = """
+UPDATE jobrun_job SET failing = :failing, failing_since = :since WHERE name = :job
+"""
+
+_COUNTED = """
+UPDATE jobrun_window
+   SET counted_in = (SELECT failing_row FROM jobrun_job WHERE name = :job)
+ WHERE job = :job AND key = :key
 """
 
 # A window counts once, however often it is tried: at its first failure since the last one that was
-# processed. By the number of the run, since many end within a second.
-_COUNT = """
-UPDATE jobrun_job
-   SET failing = failing + CASE WHEN EXISTS (
-           SELECT 1 FROM jobrun_run
-            WHERE job = :job AND key = :key AND id >= failing_run AND id <> :run
-              AND kind IN ('new', 'retry')
-              AND outcome IN ('failed', 'timed-out', 'killed', 'not-started', 'lost')
-       ) THEN 0 ELSE 1 END,
-       failing_since = coalesce(failing_since, :now),
-       failing_run = coalesce(failing_run, :run)
- WHERE name = :job
+# processed. Neither the clock tells (many end within a second) nor the number of the run (where
+# they run beside each other, one that began before may end after).
+_WEIGHT = """
+SELECT r.kind, CASE WHEN w.counted_in = j.failing_row THEN 0 ELSE 1 END FROM jobrun_run AS r
+  JOIN jobrun_job AS j ON j.name = r.job
+  LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key
+ WHERE r.id = ? AND NOT r.by_hand
 """
 
 _CLEAR = """
-UPDATE jobrun_job SET failing = 0, failing_since = NULL, failing_run = NULL WHERE name = :job
+UPDATE jobrun_job
+   SET failing = 0, failing_since = NULL, failing_row = failing_row + 1
+ WHERE name = :job
 """
 
 
@@ -69,6 +82,24 @@ class Weighed(NamedTuple):
     pause: Pause | None  # as it is now
     tripped: Pause | None = None  # the breaker has made it
     resumed: Pause | None = None  # the breaker has ended that one
+
+
+class _Failure(NamedTuple):
+    """What the breaker weighs of a run that has failed."""
+
+    job: str
+    key: str | None
+    at: int
+    is_dead: bool  # so is its window
+
+
+class _Success(NamedTuple):
+    """... and of one that processed its window."""
+
+    job: str
+    key: str | None
+    at: int
+    may_resume: bool  # there is a breaker
 
 
 def is_paused(database: Database, job: str, now: int) -> bool:
@@ -99,89 +130,114 @@ def end_pause(database: Database, job: str, by: str, now: int) -> bool:
 # -- the breaker ----------------------------------------------------------------------------------
 
 
-def count_failure(database: Database, job: str, run_id: int, now: int) -> bool:
-    """Of a run in its turn; what a person asks for by hand does not count, nor what runs again."""
-    for kind, key in database.rows("SELECT kind, key FROM jobrun_run WHERE id = ?", (run_id,)):
+def weight(database: Database, run_id: int) -> int | None:
+    """See Ledger.weight."""
+    for kind, more in database.rows(_WEIGHT, (run_id,)):
         if kind in (None, NEW, RETRY):
-            database.change(_COUNT, {"job": job, "key": key, "run": run_id, "now": iso(now)})
-            return True
-    return False
+            return int(more)
+    return None
 
 
-def weigh_end(database: Database, result: Result, before: Before) -> Weighed:
-    """What the end of a run makes of the job's pause."""
-    marked = before.is_marked(result)
+def weigh_end(database: Database, result: Result, before: Before, blocks: Blocks) -> Weighed:
+    """What the end of a run makes of the job's pause; `blocks` is what is on record from an instant
+    on."""
+    marked = before.is_marked(result.token)
     if result.outcome != SUCCEEDED and not marked:
-        return _weigh_failure(database, result, before.pause)
-    if before.kind == LOOKBACK or (before.state == PROCESSED and not marked):
+        if result.outcome not in FAILURES:
+            return Weighed(before.pause)
+        # Where the call tries again it is not settled yet that it fails.
+        breaker = None if result.goes_on else result.breaker
+        return _weigh(database, _failure(result), breaker, before, blocks)
+    if before.state == PROCESSED and not marked:
         return Weighed(before.pause)  # once more: nothing new is done
-    return _weigh_success(database, result, before)
+    success = _Success(result.job, result.key, result.ended, result.breaker is not None)
+    return _weigh_success(database, success, before)
 
 
-def _weigh_success(database: Database, result: Result, before: Before) -> Weighed:
+def weigh_loss(
+    database: Database,
+    opening: Opening,
+    key: str | None,
+    is_dead: bool,
+    before: Before,
+    blocks: Blocks,
+) -> Weighed:
+    """What a lost run makes of it, as any other failure."""
+    failure = _Failure(opening.job, key, opening.now, is_dead)
+    return _weigh(database, failure, opening.breaker, before, blocks)
+
+
+def weigh_marked_loss(
+    database: Database, opening: Opening, key: str | None, before: Before
+) -> Weighed:
+    """The same of a lost run whose command had marked its window."""
+    success = _Success(opening.job, key, opening.now, opening.breaker is not None)
+    return _weigh_success(database, success, before)
+
+
+def weigh_standing(database: Database, result: Result, before: Before, blocks: Blocks) -> Weighed:
+    """What a failure makes of it that is settled only now: its end has counted it."""
+    if result.breaker is None or not before.failing:
+        return Weighed(before.pause)  # or a person has resumed the job since
+    return _weigh_more(database, _failure(result), 0, result.breaker, before, blocks)
+
+
+def _failure(result: Result) -> _Failure:
+    return _Failure(result.job, result.key, result.ended, result.is_dead)
+
+
+def _weigh_success(database: Database, success: _Success, before: Before) -> Weighed:
     """A window is processed that was not before: nothing fails any more.
 
     Where it was a probe, the breaker's pause is over.
     """
-    if before.failing:
-        database.change(_CLEAR, {"job": result.job})
     pause = before.pause
-    if result.breaker is None or not _is_over(pause, result.ended):
+    if before.kind == LOOKBACK:
+        return Weighed(pause)  # nothing new is done
+    job, key, at, may_resume = success
+    if before.failing:
+        database.put(_CLEAR, {"job": job})
+    if not may_resume or pause is None or not pause.is_probed(at):
         return Weighed(pause)
-    assert pause is not None
-    database.change(_END, {"job": result.job})
-    detail = f"{result.key} is processed; it was paused {pause.text}"
-    add_event(database, result.job, result.ended, None, RESUMED, detail)
+    database.put(_END, {"job": job})
+    add_event(database, job, at, None, RESUMED, f"{key} is processed; it was paused {pause.text}")
     return Weighed(None, resumed=pause)
 
 
-def _weigh_failure(database: Database, result: Result, pause: Pause | None) -> Weighed:
-    """Count it; the breaker may make a pause of it."""
-    is_failure = result.outcome in FAILURES
-    if not is_failure or not count_failure(database, result.job, result.run_id, result.ended):
-        return Weighed(pause)
-    if result.breaker is None or result.goes_on:  # that it fails is not settled yet
-        return Weighed(pause)
-    until = None
-    if result.breaker.probe_after is not None:
-        until = result.ended + result.breaker.probe_after
-    if pause is not None:
-        if _is_over(pause, result.ended):  # the probe has failed
-            pause = pause._replace(at=result.ended, until=until)
-            _put(database, result.job, pause)
-        return Weighed(pause)
-    failed, waiting = _failing(database, result.job, result.breaker)
-    if result.is_dead:  # the next ones have their turn, and count when they have failed
-        waiting = 0
-    if failed + waiting < result.breaker.windows:
-        return Weighed(None)
-    tripped = Pause(result.ended, until, BREAKER, _reason(failed, waiting))
-    begin_pause(database, result.job, tripped)
-    return Weighed(tripped, tripped=tripped)
+def _weigh(
+    database: Database, failure: _Failure, breaker: Breaker | None, before: Before, blocks: Blocks
+) -> Weighed:
+    """Count it, where it counts; the breaker may make a pause of it."""
+    more = before.weight
+    if more is None:
+        return Weighed(before.pause)
+    weighed = _weigh_more(database, failure, more, breaker, before, blocks)
+    if more and failure.key is not None:
+        database.put(_COUNTED, {"job": failure.job, "key": failure.key})
+    return weighed
 
 
-def _is_over(pause: Pause | None, now: int) -> bool:
-    """Whether it is one of the breaker's, whose time is over."""
-    return pause is not None and pause.by == BREAKER and not pause.holds(now)
+def _weigh_more(
+    database: Database,
+    failure: _Failure,
+    more: int,
+    breaker: Breaker | None,
+    before: Before,
+    blocks: Blocks,
+) -> Weighed:
+    from jobrun.weigh import Failure, weigh
 
-
-def _reason(failed: int, waiting: int) -> str:
-    number = failed + waiting
-    windows = f"{number} window{'' if number == 1 else 's'} failed"
-    return f"{windows} or wait for one that did" if waiting else windows
-
-
-def _failing(database: Database, job: str, breaker: Breaker) -> tuple[int, int]:
-    """How many windows failed one after another, and how many more wait for one of them.
-
-    A job of one window a day fails at the same one all day long: those that have closed since then
-    count as well.
-    """
-    ((failing, since),) = database.rows(
-        "SELECT failing, failing_since FROM jobrun_job WHERE name = ?", (job,)
-    )
-    closed = breaker.waiting_since(from_iso(since)) if breaker.waiting_since is not None else 0
-    return failing, max(0, 1 + closed - failing)
+    since = from_iso(before.failing_since) if before.failing_since is not None else None
+    stood = Failing(before.failing, since, before.pause)
+    after, tripped = weigh(stood, Failure(failure.at, failure.is_dead, more), breaker, blocks)
+    if after[:2] != stood[:2]:
+        counted = {"failing": after.failing, "since": text(after.since)}
+        database.put(_COUNT, {**counted, "job": failure.job})
+    if tripped is not None:
+        begin_pause(database, failure.job, tripped)
+    elif after.pause is not None and after.pause != stood.pause:
+        _put(database, failure.job, after.pause)
+    return Weighed(after.pause, tripped=tripped)
 
 
 def _put(database: Database, job: str, pause: Pause) -> bool:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 _START_RUN = """
 INSERT INTO jobrun_run (job, key, kind, attempt, token, host, pid, child_pid, birth, "user",
-                        terminal, started, slot)
+                        terminal, started, slot, by_hand)
 VALUES (:job, :key, :kind, :attempt, :token, :host, :pid, :child_pid, :birth, :user, :terminal,
-        :started, :slot)
+        :started, :slot, :by_hand)
 """
 
 # A run that was given up for lost, and ends after all, is better known now.
@@ -26,9 +26,13 @@ UPDATE jobrun_run
 """
 
 _CLAIMED = """
-SELECT r.id, r.attempt, coalesce(w.failures, r.attempt - 1)
+SELECT r.id, r.attempt, coalesce(w.failures, r.attempt - 1), r.token
   FROM jobrun_run AS r LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key
  WHERE r.job = ? AND r.outcome IS NULL AND r.child_pid = ? AND r.birth = ?
+"""
+
+_LOSE = """
+UPDATE jobrun_run SET outcome = 'lost' WHERE id = ? AND job = ? AND outcome IS NULL
 """
 
 
@@ -49,11 +53,20 @@ def start_run(
 
 def claimed_before(database: Database, job: str, claim: Claim) -> Claimed | None:
     """The run that this claim has begun already, told by its process."""
-    for id_, attempt, failures in database.rows(_CLAIMED, (job, claim.child_pid, claim.birth)):
-        return Claimed(id_, attempt, claim.started, failures)
+    process = (job, claim.child_pid, claim.birth)
+    for id_, attempt, failures, token in database.rows(_CLAIMED, process):
+        return Claimed(id_, attempt, claim.started, failures, token)
     return None
 
 
 def end_run(database: Database, result: Result, outcome: str) -> None:
     values = {**result._asdict(), "outcome": outcome, "ended": iso(result.ended)}
     database.put(_END_RUN, values)
+
+
+def lose_run(database: Database, job: str, run_id: int) -> tuple[str | None, int] | None:
+    """Its key and its token; None where its end is on record by now."""
+    if not database.change(_LOSE, (run_id, job)):
+        return None
+    ((key, token),) = database.rows("SELECT key, token FROM jobrun_run WHERE id = ?", (run_id,))
+    return key, token

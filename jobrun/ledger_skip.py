@@ -37,7 +37,7 @@ VALUES (:job, :key, :reason, :detail, :at, 1, :at)
 
 # INDEXED BY: SQLite can't know how few are unfinished, and walks through all of the job's windows.
 _IDLE = """
-SELECT schedule, first, watermark, next, paused_at, overrides,
+SELECT schedule, first, watermark, next, paused_at, overrides, spec,
        EXISTS (SELECT 1 FROM jobrun_window INDEXED BY jobrun_window_unfinished
                 WHERE job = name AND state IN ('running', 'failed', 'held'))
     OR EXISTS (SELECT 1 FROM jobrun_run INDEXED BY jobrun_run_open
@@ -47,7 +47,7 @@ SELECT schedule, first, watermark, next, paused_at, overrides,
 
 
 def idle_row(database: Database, job: str) -> tuple[Any, ...] | None:
-    """(schedule, first, watermark, next, paused_at, overrides, unfinished); None: never seen.
+    """(schedule, first, watermark, next, paused_at, overrides, spec, unfinished); None: never seen.
 
     `unfinished` is 1 where a window is running, failed or held, or a run has no outcome: then it
     takes the lock to say what is left to do.

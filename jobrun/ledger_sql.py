@@ -4,15 +4,16 @@ A call that runs n windows is n + 1 transactions: `open` takes a token and claim
 each `finish` closes one run and claims the next. Nothing slow happens inside of one: commands run,
 windows are planned and schedules are worked out between them.
 
-The token is the guard. `open` raises it only from the value that planning read, every later write
-looks whether it is still the writer's, and a writer that finds another one changes nothing but its
-own run.
+The token is the guard. `open` raises it only from the value that planning read, a further try of
+the same in its call raises it again, every later write looks whether it is still the writer's, and
+a writer that finds another one changes nothing but its own run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jobrun.database import PATIENCE
@@ -24,19 +25,23 @@ from jobrun.ledger_end import (
     end_window,
     keep_values,
     note_end,
+    note_success,
     read_before,
     remember,
 )
 from jobrun.ledger_pause import (
     Weighed,
     begin_pause,
-    count_failure,
     end_pause,
     is_paused,
     weigh_end,
+    weigh_loss,
+    weigh_marked_loss,
+    weigh_standing,
+    weight,
 )
 from jobrun.ledger_reads import Reads
-from jobrun.ledger_runs import claimed_before, end_run, start_run
+from jobrun.ledger_runs import claimed_before, end_run, lose_run, start_run
 from jobrun.ledger_skip import record_skip
 from jobrun.ledger_values import damaged
 from jobrun.ledger_windows import (
@@ -54,9 +59,11 @@ from jobrun.ledger_windows import (
 )
 from jobrun.rows import (
     BY_HAND,
+    DEAD,
     FAILED,
     FENCED,
     LOST,
+    PROCESSED,
     SUCCEEDED,
     Caller,
     Claim,
@@ -69,6 +76,7 @@ from jobrun.rows import (
     Setting,
     Skipped,
 )
+from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.database import Database, Transaction
@@ -104,6 +112,14 @@ _TABLES = (
 )  # fmt: skip
 
 
+class _Losses(NamedTuple):
+    """What comes of lost runs: the fields of Opened."""
+
+    tripped: Pause | None
+    resumed: Pause | None
+    marked: tuple[int, ...]
+
+
 class SqlLedger(Reads):
     """What is the same in each; `caller` is kept with each run, and needed to claim one."""
 
@@ -123,7 +139,7 @@ class SqlLedger(Reads):
     ) -> Finished:
         # Not the usual patience: the caller tries again, and looks for signals in between.
         with self._writing(result.job, FINISH_PATIENCE, lost=NotRecorded):
-            before = read_before(self._database, result)
+            before = self._before(result)
             if not self._is_holder(result, before):
                 return self._fence(result, before)
             if before.is_recorded:
@@ -132,18 +148,26 @@ class SqlLedger(Reads):
             watermark = advance(self._database, result.job, _grid(result, before, next_boundary))
             paused = _halts(weighed.pause, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
-        marked, state = before.is_marked(result), before.state_after(result)
+        marked, state = before.is_marked(result.token), before.state_after(result)
         pauses = weighed.tripped, weighed.resumed
         return Finished(result.outcome, state, watermark, paused, claimed, marked, *pauses)
 
     def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:
         with self._writing(job):
-            holder = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
-            if not self._database.rows(holder, (job, token)):
+            if not self._has_token(job, token) or self._is_halted(job, claim, claim.started):
                 return None
-            if self._is_halted(job, claim, claim.started):
+            return self._claim(job, self._renew(job, token) if claim.again else token, claim)
+
+    def stand(self, result: Result) -> Pause | None:
+        with self._writing(result.job):
+            before = self._before(result)
+            if before.token != result.token:
                 return None
-            return self._claim(job, token, claim)
+            note_end(self._database, result._replace(goes_on=False), before)
+            if before.state == PROCESSED:
+                return None
+            blocks = partial(self.blocks, result.job)
+            return weigh_standing(self._database, result, before, blocks).tripped
 
     def skip_windows(
         self,
@@ -168,8 +192,7 @@ class SqlLedger(Reads):
 
     def forget(self, job: str, token: int) -> bool:
         with self._writing(job) as transaction:
-            known = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
-            if not self._database.rows(known, (job, token)):
+            if not self._has_token(job, token):
                 transaction.roll_back()
                 return False
             # A later job of this name goes on counting: no token is ever given twice.
@@ -212,6 +235,9 @@ class SqlLedger(Reads):
     def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:
         with self._database.writing(job=job):
             add_event(self._database, job, at, key, kind, detail)
+
+    def weight(self, run_id: int) -> int | None:
+        return weight(self._database, run_id)
 
     def problems(self) -> list[str]:
         from jobrun.ledger_care import problems
@@ -261,20 +287,18 @@ class SqlLedger(Reads):
         """
         with self._writing(opening.job) as transaction:
             token = self._take_token(opening)
-            if token is None:
+            if token is None or self._is_halted(opening.job, claim, opening.now):
                 transaction.roll_back()
                 return None
+            losses = self._lose_runs(opening)
             self._write_opening(opening, token)
-            if self._is_halted(opening.job, claim, opening.now):
-                transaction.roll_back()
-                return None
-            claimed = write(token)
+            # A pause that comes of what was lost stays, and all that was found with it.
+            is_halted = bool(opening.lost) and self._is_halted(opening.job, claim, opening.now)
+            claimed = None if is_halted else write(token)
             watermark = advance(self._database, opening.job, next_boundary)
-        return Opened(token, watermark, claimed)
+        return Opened(token, watermark, claimed, *losses)
 
     def _write_opening(self, opening: Opening, token: int) -> None:
-        for run_id in opening.lost:
-            self._lose(opening, run_id)
         for key in opening.void:
             void_window(self._database, opening.job, key, opening.now)
         for gap in opening.gaps:
@@ -310,19 +334,51 @@ class SqlLedger(Reads):
         self._database.change(_TAKE_TOKEN, {**values, "token": floor})
         return int(floor) + 1
 
-    def _lose(self, opening: Opening, run_id: int) -> None:
+    def _has_token(self, job: str, token: int) -> bool:
+        holder = "SELECT 1 FROM jobrun_job WHERE name = ? AND token = ?"
+        return bool(self._database.rows(holder, (job, token)))
+
+    def _renew(self, job: str, token: int) -> int:
+        """A new token for its holder: what is left of the try before must not pass for this one."""
+        renew = "UPDATE jobrun_job SET token = token + 1 WHERE name = ? AND token = ?"
+        self._database.put(renew, (job, token))
+        return token + 1
+
+    def _lose_runs(self, opening: Opening) -> _Losses:
+        tripped, resumed, marked = None, None, []
+        for run_id in opening.lost:
+            lost = lose_run(self._database, opening.job, run_id)
+            if lost is None:
+                continue
+            key, token = lost
+            before = read_before(self._database, opening.job, key, run_id)
+            if before.is_marked(token):
+                marked.append(run_id)
+                resumed = self._lose_marked(opening, run_id, key, before) or resumed
+            else:
+                tripped = self._lose(opening, run_id, key, before) or tripped
+        return _Losses(tripped, resumed, tuple(marked))
+
+    def _lose(self, opening: Opening, run_id: int, key: str | None, before: Before) -> Pause | None:
         """Nobody saw it end: no end is made up, and its window is due at once."""
-        lost = self._database.change(
-            "UPDATE jobrun_run SET outcome = ? WHERE id = ? AND job = ? AND outcome IS NULL",
-            (LOST, run_id, opening.job),
-        )
-        if not lost:
-            return
-        ((key,),) = self._database.rows("SELECT key FROM jobrun_run WHERE id = ?", (run_id,))
-        state = dict(opening.fates).get(key, FAILED)
+        state = dict(opening.fates).get(key or "", FAILED)
         lose_window(self._database, opening.job, key, state, opening.now)
-        count_failure(self._database, opening.job, run_id, opening.now)
         self._add_event(opening, key, LOST, f"run={run_id}")
+        blocks = partial(self.blocks, opening.job)
+        is_dead = state == DEAD
+        return weigh_loss(self._database, opening, key, is_dead, before, blocks).tripped
+
+    def _lose_marked(
+        self, opening: Opening, run_id: int, key: str | None, before: Before
+    ) -> Pause | None:
+        """Its window is done whatever became of it: as at the end of one that marked itself."""
+        job, now, how = opening.job, opening.now, f"{LOST}, run={run_id}"
+        self._add_event(opening, key, LOST, f"run={run_id}, its window is processed")
+        values = dict(opening.left).get(run_id, ())
+        keep_values(self._database, job, key, values, before)
+        resumed = weigh_marked_loss(self._database, opening, key, before).resumed
+        note_success(self._database, job, key, now, how, before)
+        return resumed
 
     def _add_event(self, opening: Opening, key: str | None, kind: str, detail: str | None) -> None:
         add_event(self._database, opening.job, opening.now, key, kind, detail)
@@ -337,9 +393,12 @@ class SqlLedger(Reads):
             attempt, failures = claim_window(self._database, job, token, claim)
         assert self._caller is not None, "open_ledger() without a caller can't claim"
         run_id = start_run(self._database, job, token, claim, attempt, self._caller)
-        return Claimed(run_id, attempt, claim.started, failures)
+        return Claimed(run_id, attempt, claim.started, failures, token)
 
     # -- finishing --------------------------------------------------------------------------------
+
+    def _before(self, result: Result) -> Before:
+        return read_before(self._database, result.job, result.key, result.run_id)
 
     def _is_holder(self, result: Result, before: Before) -> bool:
         return before.is_held_by(result)
@@ -347,7 +406,7 @@ class SqlLedger(Reads):
     def _fence(self, result: Result, before: Before) -> Finished:
         end_run(self._database, result, FENCED)
         watermark = from_iso(before.watermark) if before.watermark else None
-        marked = before.is_marked(result)
+        marked = before.is_marked(result.token)
         return Finished(FENCED, before.state, watermark, False, None, marked)
 
     def _again(self, result: Result, before: Before, claim: Claim | None) -> Finished:
@@ -355,7 +414,7 @@ class SqlLedger(Reads):
         watermark = from_iso(before.watermark) if before.watermark else None
         paused = _halts(before.pause, claim, result.ended)
         claimed = claimed_before(self._database, result.job, claim) if claim is not None else None
-        marked = before.is_marked(result)
+        marked = before.is_marked(result.token)
         assert before.outcome is not None
         return Finished(before.outcome, before.state, watermark, paused, claimed, marked)
 
@@ -363,9 +422,10 @@ class SqlLedger(Reads):
         end_run(self._database, result, result.outcome)
         end_window(self._database, result)
         remember(self._database, result, before)
-        weighed = weigh_end(self._database, result, before)
-        if result.outcome == SUCCEEDED or before.is_marked(result):
-            keep_values(self._database, result, before)
+        blocks = partial(self.blocks, result.job)
+        weighed = weigh_end(self._database, result, before, blocks)
+        if result.outcome == SUCCEEDED or before.is_marked(result.token):
+            keep_values(self._database, result.job, result.key, result.values, before)
         note_end(self._database, result, before)
         return weighed
 

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 
 def open_ledger(
-    path: str, caller: Caller | None = None, create: bool = True, network: bool | None = None
+    path: str,
+    caller: Caller | None = None,
+    create: bool = True,
+    network: bool | None = None,
+    to_read: bool = False,
 ) -> SqliteLedger:
     """The ledger in the file at `path`; `caller` is kept with each run, and needed to claim one.
 
-    `create`, `network` and the errors: see sqlite_file.connect.
+    `create`, `network`, `to_read` and the errors: see sqlite_file.connect.
     """
-    database, created = connect(path, create, network)
+    database, created = connect(path, create, network, to_read)
     return SqliteLedger(database, created, caller)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jobrun.errors import DamagedLedger
 from jobrun.instants import from_iso, iso
 from jobrun.rows import (
+    GAP,
     KINDS,
     LOST,
     OUTCOMES,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 Row = TypeVar("Row", bound=NamedTuple)
 Check = Callable[[Any], Any]  # from a column's value to its field's; raises _Impossible
 
-GAP = "gap"  # the state of a block that is one
 HINT = "put a copy back; jobrun doctor looks at all of it"
 _PAGE = 1000
 _SHOWN = 60  # characters of a value

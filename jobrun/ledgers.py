@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from jobrun import places
 from jobrun.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 
 def open_ledger(
-    where: Where, caller: Caller | None = None, create: bool = False, network: bool | None = None
+    where: Where,
+    caller: Caller | None = None,
+    create: bool = False,
+    network: bool | None = None,
+    to_read: bool = False,
 ) -> Ledger:
     """See ledger_sqlite.open_ledger and ledger_postgres.open_ledger, with their errors."""
     if where.is_file:
         from jobrun import ledger_sqlite
 
-        return ledger_sqlite.open_ledger(where.address, caller, create, network)
+        return ledger_sqlite.open_ledger(where.address, caller, create, network, to_read)
     try:
         from jobrun import ledger_postgres
     except ModuleNotFoundError as error:
@@ -32,4 +36,4 @@ def open_ledger(
 
 def is_there(where: Where) -> bool:
     """Whether there is anything to open; a server is taken to be there until it is asked."""
-    return not where.is_file or os.path.exists(where.address)
+    return not where.is_file or places.may_be_there(where.address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobrun import options
 from jobrun.errors import UsageError
 from jobrun.value import NamedTuple
 
@@ -48,7 +49,8 @@ def inputs(text: str, ups: Collection[str]) -> tuple[Input, ...]:
         if name.startswith("JOBRUN_"):
             raise UsageError(f'--input "{part}": names that begin with JOBRUN_ are jobrun\'s own')
         if up not in ups:
-            raise UsageError(f'--input "{part}" needs --after {up}', f"--after {up} --input {part}")
+            hint = options.shell_text(("--after", up, "--input", part))
+            raise UsageError(f'--input "{part}" needs --after {up}', hint)
         if found.setdefault(name, Input(name, up, key)) != Input(name, up, key):
             raise UsageError(f'--input "{text}": "{name}" twice')
     return tuple(found.values())

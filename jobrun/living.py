@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from jobrun import places, process
+from jobrun import options, places, process
 from jobrun.errors import LedgerError, Refused
 from jobrun.lock_file import FileLock
 from jobrun.rows import RunRow
@@ -96,7 +96,7 @@ def _refuse_shared(row: RunRow, call: Call) -> None:
     if not call.where.is_file:
         raise Refused(
             f"run {row.id} of host {row.host} has not ended: this host is {call.caller.host}",
-            f"jobrun status on {row.host} says whether it lives",
+            f"on {row.host}: {options.typed('status')} says whether it lives",
         )
     if places.filesystem(call.ledger) in places.NETWORK:
         raise LedgerError(

@@ -82,10 +82,13 @@ def _check_database(connection: sqlite3.Connection, ledger: str | None) -> None:
     views = "SELECT 1 FROM main.sqlite_master WHERE name = 'jobrun_done'"
     main = _main_file(connection)
     if connection.execute(views).fetchone() is None or not _is_same(main, ledger):
+        from shlex import quote
+
+        data = quote(main) if main else "PATH OF THE DATA"
         raise ConfigError(
             f"jobrun.done: the connection's database is {main or 'in memory'}, the ledger is "
             f"{ledger}; data and mark can only be one in one file",
-            f"jobrun run --ledger {main or 'PATH OF THE DATA'}, and connect to $JOBRUN_LEDGER",
+            f"jobrun run --ledger {data}, and connect to $JOBRUN_LEDGER",
         )
 
 

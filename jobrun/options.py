@@ -326,11 +326,56 @@ def no_command(argv: Sequence[str]) -> UsageError:
 
 def shell_text(words: Iterable[str]) -> str:
     """The words as one could type them into sh; quotes only where they are needed."""
-    safe = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./{}")
     return " ".join(
-        word if word and safe.issuperset(word) else "'" + word.replace("'", "'\\''") + "'"
-        for word in words
+        word if _is_plain(word) else "'" + word.replace("'", "'\\''") + "'" for word in words
     )
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a shell leaves it as it is; one that is not sh makes two words of `{a,b}`."""
+    if not word or ("{" in word and ("," in word or ".." in word)):
+        return False
+    return all(c.isalnum() or c in "@%_-+=:,./{}" for c in word)
+
+
+class _Hints:
+    """What every command that is told to a person has in common."""
+
+    ledger: str | None = None
+    is_shared = False
+
+
+def name_ledger(given: str | None, path: str) -> None:
+    """From here on `typed` names the ledger at `path`, where `--ledger` has `given` it.
+
+    One that the environment names is found by the person's next call, too.
+    """
+    _Hints.ledger = path if given else None
+
+
+def name_command(is_shared: bool) -> None:
+    """From here on `again` asks for the command, where the ledger `is_shared`: a database of the
+    user's own has no more than its first word on record."""
+    _Hints.is_shared = is_shared
+
+
+def again(verb: str, job: str, *words: str, is_unit: bool = False) -> str:
+    """`rerun`, `retry` or `backfill` as a person can type it; a unit of --key is run by its own
+    call, with its own command."""
+    return typed(
+        verb, job, *words, *(("--", "COMMAND") if _Hints.is_shared and not is_unit else ())
+    )
+
+
+def typed(*words: str) -> str:
+    """A command of ours as a person can type it: `jobrun retry drop 'drop:my file.csv'`.
+
+    With the ledger that this call was given: without it, another's job would be acted on.
+    """
+    if _Hints.ledger is None or "--ledger" in words:
+        return shell_text(("jobrun", *words))
+    end = words.index("--") if "--" in words else len(words)
+    return shell_text(("jobrun", *words[:end], "--ledger", _Hints.ledger, *words[end:]))
 
 
 def check_modes(given: Iterable[str], mode: str) -> None:

@@ -16,13 +16,14 @@ runs, and its guardian holds it too, as it would the job's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from jobrun import episodes, places, process, rows, skips, turn
+from jobrun import episodes, key_file, outwait, places, process, rows, skips, turn
 from jobrun.attempts import Attempts
 from jobrun.call import note_holder
-from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
+from jobrun.errors import EXIT_SIGNAL, JobrunError
 from jobrun.living import Judged, Living, judge_open_runs, keys_of
 from jobrun.lock_file import FileLock
 from jobrun.plans import Plan, Skip, Unit
@@ -30,7 +31,7 @@ from jobrun.plans import Plan, Skip, Unit
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
     from jobrun.key_file import Stamp
-    from jobrun.rows import JobRow, RunRow
+    from jobrun.rows import JobRow, Opened, RunRow
     from jobrun.schedule import Grid
 
 PATIENCE = 30  # seconds for others that claim: a moment each, but on a slow disk, and many of them
@@ -57,6 +58,7 @@ class Beside:
         # A large file is read before others are kept waiting.
         self._named = turn.name_unit(situation.job) if situation.job.key_file else None
         self._now: int | None = None  # of the first plan: what closes later is for later calls
+        self._waits_for: list[RunRow] = []
         self._tried: set[str | None] = set()
         self._retried = 0
         self._last: tuple[Plan, Attempts] | None = None  # the last window, and what was planned
@@ -69,6 +71,8 @@ class Beside:
                     code = self._turn()
                 finally:
                     self._gate.unlock()
+                if self._waits_for:
+                    code = self._wait()
                 if code is not None:
                     return code
             return self._withdraw()
@@ -89,8 +93,29 @@ class Beside:
         job, signals = self._situation.job, self._situation.signals
         if self._gate.acquire(0, signals):
             return True
-        wait = job.wait if self._keeper() is not None else max(job.wait, PATIENCE)
+        wait = job.wait if self._last is not None else outwait.left(self._situation)
+        if self._keeper() is None:
+            wait = max(wait, PATIENCE)
         return signals.received is None and self._gate.acquire(wait, signals)
+
+    def _held(self, plan: Plan, living: list[Living]) -> list[RunRow]:
+        """The runs that have what this call is to do, where --wait says to wait for their end."""
+        skip = next((each for each in plan.skips if each.reason == rows.LOCK_HELD), None)
+        if skip is None or self._last is not None or plan.units:
+            return []
+        holders = [each for each in living if skip.key in (None, each.run.key)]
+        holders = [each for each in holders if outwait.can_wait(self._situation, [each])]
+        return [each.run for each in holders]
+
+    def _wait(self) -> int | None:
+        """The exit code where a signal ends it; None: once more, as if it had just been called."""
+        situation, runs = self._situation, self._waits_for
+        self._waits_for = []
+        outwait.until_ended(situation, runs)
+        if situation.signals.received:
+            return EXIT_SIGNAL + situation.signals.received
+        self._now = None
+        return None
 
     def _keeper(self) -> RunRow | None:
         """The run of a call without --overlap allow."""
@@ -119,7 +144,7 @@ class Beside:
             # The token is read first: a run that opens after the look for runs has taken another.
             row = ledger.job(job.name)
             judged = judge_open_runs(ledger, job.name, call, self._situation.slot)
-            if (keeper := _keeper_of(judged.living)) is not None:
+            if (keeper := keeper_of(judged.living)) is not None:
                 if self._last is not None:
                     return self._end(*self._last)
                 return turn.skip_alive(self._situation, keeper)
@@ -129,6 +154,9 @@ class Beside:
             if self._last is not None and (row is None or not plan.units):
                 self._last[1].paused = any(skip.reason == rows.PAUSED for skip in plan.skips)
                 return self._end(*self._last)
+            self._waits_for = self._held(plan, judged.living)
+            if self._waits_for:
+                return None
             if self._last is None:
                 self._warn_of_stuck(judged.living)
             if plan.units:
@@ -136,7 +164,7 @@ class Beside:
                 if work is not None:
                     return self._end(plan, work) if self._is_over(plan, work) else None
             else:
-                plan = _name_holder(plan, judged.living, call)
+                plan = name_holder(plan, judged.living, call)
                 code = turn.carry_out(self._situation, row, plan, grid, judged.lost, stamp)
                 if code is not None:
                     return code
@@ -145,17 +173,17 @@ class Beside:
     def _plan(self, judged: Judged, now: int) -> tuple[Plan, Grid | None, Stamp | None]:
         job, ledger = self._situation.job, self._situation.ledger
         taken = keys_of(judged.living)
-        try:
+        with turn.told_if_refused(self._situation, now):
+            if self._named is not None and key_file.stamp(job.key_file or "") != self._named[1]:
+                self._named = turn.name_unit(job)  # it has changed while others were waited for
             plan, grid, stamp = turn.make_plan(job, ledger, now, judged.lost, taken, self._named)
-        except Refused:
-            episodes.clock_behind(self._situation, now)
-            raise
         return plan._replace(units=self._own(plan)), grid, stamp
 
     def _own(self, plan: Plan) -> tuple[Unit, ...]:
         """What of a plan this call may do: nothing twice, nothing that closed since it began.
 
-        And not only what has failed before: R25 is about a call, whose plan is of one turn here.
+        And not only what has failed before, where failures stop nothing: R25 is about a call, whose
+        plan is of one turn here.
         """
         job = self._situation.job
         until = (self._now or 0) - job.lag
@@ -164,7 +192,7 @@ class Beside:
             for unit in plan.units
             if unit.key not in self._tried and (unit.end is None or unit.end <= until)
         ]
-        if self._retried >= (job.max_windows + 1) // 2:
+        if job.on_failure == "continue" and self._retried >= (job.max_windows + 1) // 2:
             units.sort(key=lambda unit: unit.kind == rows.RETRY)
         return tuple(units)
 
@@ -184,12 +212,14 @@ class Beside:
         if situation.signals.received:
             return work
 
-        def opened() -> None:
-            self._gate.unlock()
-            turn.tell(situation.job, situation.call, situation.ledger, plan, judged.lost)
+        def on_open(opened: Opened) -> None:
+            if opened.claimed is not None:  # or the plan is made again, under the lock
+                self._gate.unlock()
+            job, call, ledger = situation.job, situation.call, situation.ledger
+            turn.tell(job, call, ledger, plan, judged.lost, opened)
 
-        opening = turn.complete(plan.opening, situation, row, judged.lost)
-        if not work.run((unit,), opening, opened):
+        opening = turn.complete(plan.opening, situation, row, judged.lost, grid)
+        if not work.run((unit,), opening, on_open):
             return None
         self._tried.add(unit.key)
         self._retried += unit.kind == rows.RETRY
@@ -246,15 +276,15 @@ class Beside:
         return turn.end(self._situation, plan, work)
 
 
-def _keeper_of(living: list[Living]) -> Living | None:
+def keeper_of(living: Sequence[Living]) -> Living | None:
     """A call that means to be alone, its lock file replaced: any token that is taken fences it."""
     return next((each for each in living if each.run.slot is None and not each.pids), None)
 
 
-def _name_holder(plan: Plan, living: list[Living], call: Call) -> Plan:
+def name_holder(plan: Plan, living: Sequence[Living], call: Call) -> Plan:
     """Where what is to be done is under way: the run of it, the oldest where there are more."""
-    (skip, *_) = plan.skips
-    if skip.reason != rows.LOCK_HELD:
+    skip = next((each for each in plan.skips if each.reason == rows.LOCK_HELD), None)
+    if skip is None:
         return plan
     run, pids = next(each for each in living if skip.key in (None, each.run.key))
     if pids:

@@ -3,6 +3,9 @@
     {"--timeout": {"value": "2h", "by": "anna@db1", "at": 1788523500, "reason": "slow source"}}
 
 A value of None means: as if the option were not given.
+
+The line may change after that, so that what is set does not go with it any more. A job must not
+stop for that at every call: what does not fit is left out, and said.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from jobrun import job as jobs
 from jobrun import options
 from jobrun.errors import UsageError
 from jobrun.value import NamedTuple
@@ -38,7 +42,10 @@ def read(text: str | None) -> dict[str, Override]:
         return {}
     import json
 
-    return {name: Override(**fields) for name, fields in json.loads(text).items()}
+    return {
+        name: Override(*(fields.get(field) for field in Override._fields))  # a newer one has more
+        for name, fields in json.loads(text).items()
+    }
 
 
 def write(overrides: Mapping[str, Override]) -> str | None:
@@ -49,19 +56,115 @@ def write(overrides: Mapping[str, Override]) -> str | None:
     return json.dumps({name: each._asdict() for name, each in overrides.items()})
 
 
-def values(text: str | None) -> dict[str, str | None]:
-    return {name: override.value for name, override in read(text).items()}
+class Fitted(NamedTuple):
+    """The options of a call: its line's and, in their place, what is set and fits."""
+
+    options: dict[str, str]
+    used: dict[str, Override]
+    misfits: dict[str, UsageError]  # what is set and does not go with the others, and why
 
 
-def applied(given: Mapping[str, str], text: str | None) -> dict[str, str]:
-    """The options of a call, with what is set."""
-    found = {**given, **values(text)}
-    return {name: value for name, value in found.items() if value is not None}
+def fit(name: str, mode: str, line: Mapping[str, str], known: Mapping[str, Override]) -> Fitted:
+    """What is set for another mode is neither used nor a misfit. `name` is the job's."""
+    here = {
+        option: override
+        for option, override in known.items()
+        if option not in options.BY_NAME or mode in options.BY_NAME[option].modes
+    }
+    found = misfits(name, mode, line, here)
+    used = {option: override for option, override in here.items() if option not in found}
+    return Fitted(_together(line, used), used, found)
+
+
+def misfits(
+    name: str,
+    mode: str,
+    line: Mapping[str, str],
+    known: Mapping[str, Override],
+    first: str | None = None,
+) -> dict[str, UsageError]:
+    """What of it goes neither with the line nor with the rest of it; as few as can be.
+
+    Where two don't go together, what must not be left out stays, then what is `first`. One may fit
+    only beside another: --resume-after, once --pause-after does.
+    """
+    if _problem(name, mode, _together(line, known)) is None:
+        return {}
+
+    def rank(option: str) -> tuple[bool, bool]:
+        return not _holds_back(option, known[option].value), option != first
+
+    used: dict[str, Override] = {}
+    left = sorted(known, key=rank)
+    while True:
+        found = {}
+        for option in left:
+            problem = _problem(name, mode, _together(line, {**used, option: known[option]}))
+            if problem is None:
+                break
+            found[option] = problem
+        else:
+            return found
+        used[option] = known[option]
+        left.remove(option)
+
+
+def _together(line: Mapping[str, str], known: Mapping[str, Override]) -> dict[str, str]:
+    found = {**line, **{option: override.value for option, override in known.items()}}
+    return {option: value for option, value in found.items() if value is not None}
+
+
+def _problem(name: str, mode: str, given: dict[str, str]) -> UsageError | None:
+    try:
+        jobs.make(name, mode, given, ("true",), {})
+    except UsageError as error:
+        return error
+    return None
+
+
+def refuse_unsafe(name: str, fitted: Fitted, known: Mapping[str, Override]) -> None:
+    """Raise UsageError where one that does not fit must not be left out either."""
+    for option, problem in fitted.misfits.items():
+        override = known[option]
+        if _holds_back(option, override.value):
+            raise UsageError(
+                f"{shown(option, override.value)}, set on record by {override.by}, does not go"
+                f" with this call: {problem.message}",
+                f"{unset(name, option)}, or the line as it was",
+            )
+
+
+def _holds_back(option: str, value: str | None) -> bool:
+    """Whether without it a command would run that a person has kept from running, or other than it
+    was to: a call that is refused can be made good, a run can't.
+
+    All others may be left out, for what the line says then holds, and whoever wrote it last knew:
+    --resume-after, --retry-delay and the like only say how a thing is done that the line has taken
+    away; without `--pause-after off` a job may pause itself, which runs nothing; without --overlap
+    allow it runs alone, without --lookback nothing runs twice; and --retry-on gives way only to the
+    line's own --give-up-on.
+    """
+    if option not in options.BY_NAME:
+        return True  # a newer jobrun knows what it is for
+    if option == "--retries":
+        return not (value or "").strip("0")
+    return option in ("--if", "--input") and value is not None
+
+
+def unset(name: str, option: str) -> str:
+    """What to type, so that the line's own holds again."""
+    return options.typed("unset", name, option.lstrip("-"))
+
+
+def long_name(word: str) -> str:
+    """`--timeout` of `timeout`"""
+    name = word if word.startswith("-") else f"--{word}"
+    return options.BY_NAME[name].long if name in options.BY_NAME else name
 
 
 def option_named(word: str) -> Option:
     """`--timeout` or `timeout`. Raises UsageError where it can't be set."""
-    name = word if word.startswith("-") else f"--{word}"
+    name = long_name(word)
     option = options.BY_NAME.get(name)
     if option is None:
         close = options.nearest(name, options.BY_NAME)

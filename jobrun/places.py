@@ -88,6 +88,17 @@ def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
     return os.path.realpath(_absolute(given or os.path.join(state_folder(environ), "jobrun.db")))
 
 
+def may_be_there(path: str) -> bool:
+    """False where there is no such file. Where that can't be seen, who opens it is told why."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def _absolute(path: str) -> str:
     if os.path.isabs(path):
         return path
@@ -285,6 +296,16 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def is_read_only(path: str) -> bool:
+    """Whether the filesystem of what is there can't be written by anybody. POSIX only."""
+    if sys.platform == "win32":
+        return False
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def filesystem(path: str) -> str:

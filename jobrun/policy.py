@@ -87,7 +87,7 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
         opening = opening._replace(resumed_by=rows.BREAKER)  # nobody asks for it any more
     if row is None or row.watermark is None:
         return _plan_first(job, grid, known, now, opening)
-    if row.watermark > now and not _is_future_first(job, grid, row, now):
+    if row.watermark > now and not consent.is_future_first(row, grid, now):
         consent.refuse_far_behind(job.name, grid, known, row.watermark, now)
         behind: dict[str, object] = {"watermark": row.watermark, "now": now}
         return Plan(opening, skips=(Skip(rows.CLOCK_BEHIND, None, behind),))
@@ -95,14 +95,6 @@ def plan(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     opening, notes = changes.compare(job, grid, known, row, settled, opening)
     backlog = Backlog(job, grid, known, settled, now)
     return _plan_backlog(backlog, opening, notes)
-
-
-def _is_future_first(job: Job, grid: Grid, row: JobRow, now: int) -> bool:
-    """Whether the watermark is ahead of the clock because `--first` asked for it."""
-    if row.first in (None, "latest", "none"):
-        return False
-    first = windows.parse_when(row.first or "", grid.zone, now, job.name, "--first")
-    return first == row.watermark
 
 
 def _settled(mark: int, known: Stored) -> int:
@@ -151,6 +143,8 @@ class _Drawn(NamedTuple):
 def _plan_backlog(backlog: Backlog, opening: Opening, notes: tuple[Note, ...]) -> Plan:
     if opening.keep_largest_now:
         return _plan_doubted(backlog, opening, notes)
+    if backlog.is_probe and (key := backlog.under_way) is not None:  # one window tries, not each
+        return Plan(opening, skips=(Skip(rows.LOCK_HELD, key, {}),), notes=notes)
     if backlog.job.max_age is not None:
         backlog = give_up_old(backlog, backlog.now - backlog.job.max_age)
     if backlog.job.catch_up == "latest":
@@ -203,8 +197,10 @@ def _is_too_old(backlog: Backlog, end: int) -> bool:
 
 
 def _tiles(backlog: Backlog) -> Iterator[Window | Block]:
-    cut = windows.merged if backlog.job.catch_up == "merge" else windows.tiles
-    return cut(backlog.grid, *backlog.span, backlog.blocks(backlog.mark))
+    blocks = backlog.blocks(backlog.mark)
+    if backlog.job.catch_up == "merge":
+        return windows.merged(backlog.grid, *backlog.span, blocks, backlog.reach)
+    return windows.tiles(backlog.grid, *backlog.span, blocks)
 
 
 def _draw(backlog: Backlog, tiles: Iterable[Window | Block], cap: int) -> _Drawn:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jobrun import command, placeholders, rows
+from jobrun import command, options, placeholders, rows
 from jobrun.errors import EXIT_NOT_RECORDED, JobrunError
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from jobrun.command import Verdict
     from jobrun.job import Job
     from jobrun.output import Output
-    from jobrun.plans import Unit
+    from jobrun.plans import Note, Unit
     from jobrun.process import Ended, Signals
-    from jobrun.rows import Claimed, Fate, Finished, RunRow
+    from jobrun.rows import Claimed, Fate, Finished, Pause, RunRow
 
 NOT_RECORDED = "not-recorded"  # an outcome that no row has
 
@@ -75,13 +75,10 @@ class Report:
             self._breaker(finished)
 
     def _breaker(self, finished: Finished) -> None:
-        lines = self.call.lines
         if pause := finished.tripped:
-            what = {"until": pause.until, "by": pause.by, "why": pause.reason}
-            lines.event("WARNING", self._note("paused", **what))
-            lines.say("hint", f"after the repair: jobrun resume {self.job.name}")
+            paused(self.call, self.job.name, pause, self.claimed.run_id)
         if pause := finished.resumed:
-            lines.event("NOTE", self._note("resumed", by=pause.by, was=pause.text))
+            resumed(self.call, self.job.name, pause, self.claimed.run_id)
 
     def _dead(self, key: str) -> None:
         """Nobody tries it again: whatever is quiet, a person must hear of it, once."""
@@ -100,11 +97,6 @@ class Report:
         note = self._note("not-recorded-yet", key=self.unit.key, cause=error.message)
         self.call.lines.event("WARNING", note)
 
-    def values_lost(self, problem: str) -> None:
-        """The window is processed, and other jobs get nothing of it."""
-        note = self._note("values-lost", key=self.unit.key, cause=problem)
-        self.call.lines.event("WARNING", note)
-
     def _explain(self, ended: Ended, verdict: Verdict, word: str, output: Output) -> None:
         lines = self.call.lines
         if verdict.outcome == rows.NOT_STARTED:
@@ -113,8 +105,7 @@ class Report:
             if hint:
                 lines.say("hint", hint)
         elif word == "FAILED" and output.bytes:
-            where = f" --ledger {self.job.ledger}" if self.job.ledger else ""
-            lines.say("hint", f"jobrun logs {self.claimed.run_id}{where}")
+            lines.say("hint", options.typed("logs", str(self.claimed.run_id)))
         if ended.wants_terminal:
             lines.say("hint", "the command wants the terminal: --stdin inherit")
 
@@ -155,13 +146,47 @@ class Report:
         }
 
 
-def lost(call: Call, row: RunRow) -> None:
-    """A run that never ended, and whose processes are gone."""
+def lost(call: Call, row: RunRow, marked: bool) -> None:
+    _tell(call, lost_note(row, marked))
+
+
+def lost_note(row: RunRow, marked: bool) -> Note:
+    """A run that never ended, and whose processes are gone; `marked`: its window is done."""
     window = None if row.start is None or row.end is None else (row.start, row.end)
     fields: dict[str, object] = {"job": row.job, "window": window, "key": row.key}
-    fields["outcome"] = rows.LOST
-    fields |= {"attempt": row.attempt, "run": row.id, "at": call.now()}
-    call.lines.event("LOST", fields)
+    fields |= {"outcome": rows.LOST, "state": rows.PROCESSED if marked else None}
+    fields |= {"attempt": row.attempt, "run": row.id}
+    return "LOST", fields, None
+
+
+def values_lost(call: Call, job: str, key: str | None, run: int, problem: str) -> None:
+    """The window is processed, and other jobs get nothing of it."""
+    what = {"job": job, "what": "values-lost", "key": key, "cause": problem}
+    call.lines.event("WARNING", {**what, "run": run, "at": call.now()})
+
+
+def resumed(call: Call, job: str, pause: Pause, run: int | None = None) -> None:
+    """By itself: a window that it tried is processed."""
+    what = {"what": "resumed", "by": pause.by, "was": pause.text}
+    call.lines.event("NOTE", {"job": job, **what, "run": run, "at": call.now()})
+
+
+def paused(call: Call, job: str, pause: Pause, run: int | None = None) -> None:
+    _tell(call, paused_note(job, pause, run))
+
+
+def paused_note(job: str, pause: Pause, run: int | None = None) -> Note:
+    """By the job itself: by the end of a run, or by runs that were found lost."""
+    what = {"until": pause.until, "by": pause.by, "why": pause.reason}
+    fields: dict[str, object] = {"job": job, "what": rows.PAUSED, **what, "run": run}
+    return "WARNING", fields, f"after the repair: {options.typed('resume', job)}"
+
+
+def _tell(call: Call, told: Note) -> None:
+    word, fields, hint = told
+    call.lines.event(word, {**fields, "at": call.now()})
+    if hint is not None:
+        call.lines.say("hint", hint)
 
 
 def _word(verdict: Verdict, finished: Finished | None) -> str:

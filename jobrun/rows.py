@@ -5,7 +5,7 @@ Instants are whole seconds since 1970-01-01T00:00Z. A window is half-open, [star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from jobrun.value import NamedTuple
 
@@ -24,6 +24,7 @@ VOID = "void"  # ended after now when watermark or clock was set back; listed, i
 FINISHED = (PROCESSED, SKIPPED, DEAD)
 UNFINISHED = (RUNNING, FAILED, HELD)
 STATES = (*UNFINISHED, *FINISHED, VOID)
+GAP = "gap"  # stands where a block is no window but a gap
 UNDONE = (FAILED, HELD, DEAD)  # of these a person may want to know
 
 # The outcomes of a run. None means that it is running, or was when its host died.
@@ -46,6 +47,9 @@ RESOLVED = "resolved"
 
 # An event, once after `failed`: nothing of the job is failed any longer.
 RECOVERED = "recovered"
+
+# An event: a call is refused until a person has a say (78); once, however many there are.
+REFUSED = "refused"
 
 # Why a window runs.
 NEW = "new"
@@ -100,13 +104,21 @@ class Pause(NamedTuple):
     def holds(self, now: int) -> bool:
         return self.until is None or now < self.until
 
+    def is_probed(self, now: int) -> bool:
+        """Whether it is the breaker's and its time is over, so that one window may try."""
+        return self.by == BREAKER and not self.holds(now)
+
+    def shows(self, now: int) -> bool:
+        """Whether the job does not run as ever: a person's pause is nothing once it is over."""
+        return self.holds(now) or self.is_probed(now)
+
 
 # What an event tells of: changes that a person may want to hear about. A closed set.
 EVENTS = (
     FAILED, RECOVERED, DEAD, LOST, HELD, "due", RESOLVED, PAUSED, "resumed", "blocked", "orphan",
-    "clock-behind", "clock-doubted", "clock-set-back", "schedule-changed", "boundaries-moved",
-    "after-changed", "first-ignored", "watermark-set", "watermark-settled", BY_HAND, NOT_LATEST,
-    TOO_OLD, "set", "unset", "stop",
+    "clock-behind", "clock-doubted", "clock-believed", "clock-set-back", "schedule-changed",
+    "boundaries-moved", "after-changed", "first-ignored", "watermark-set", "watermark-settled",
+    BY_HAND, NOT_LATEST, TOO_OLD, REFUSED, "set", "unset", "stop",
 )  # fmt: skip
 
 
@@ -116,7 +128,7 @@ class JobRow(NamedTuple):
     first: str | None  # the first `--first` as typed
     watermark: int | None  # end of the unbroken row of finished windows
     next: int | None  # next boundary after the watermark, as computed when it was written
-    token: int  # grows with every acquisition of the lock
+    token: int  # grows with every acquisition of the lock, and every try that follows in a call
     paused_at: int | None
     paused_until: int | None
     paused_reason: str | None
@@ -140,13 +152,21 @@ class JobRow(NamedTuple):
             return None
         return Pause(self.paused_at, self.paused_until, self.paused_by, self.paused_reason)
 
+    def paused(self, pause: Pause) -> JobRow:
+        """As it is with that pause."""
+        at, until, by, reason = pause
+        return self._replace(paused_at=at, paused_until=until, paused_by=by, paused_reason=reason)
+
     def is_probed(self, now: int) -> bool:
         """Whether the breaker's pause is over, so that one window may try."""
-        pause = self.pause
-        return pause is not None and pause.by == BREAKER and not pause.holds(now)
+        return self.pause is not None and self.pause.is_probed(now)
 
     def is_paused(self, now: int) -> bool:
         return self.pause is not None and self.pause.holds(now)
+
+    def shown_pause(self, now: int) -> Pause | None:
+        pause = self.pause
+        return pause if pause is not None and pause.shows(now) else None
 
 
 class WindowRow(NamedTuple):
@@ -163,6 +183,11 @@ class WindowRow(NamedTuple):
     token: int
     reason: str | None
     changed_at: int
+
+    def is_marked_by(self, run: RunRow) -> bool:
+        """Whether that run's command has marked it as done (jobrun_done)."""
+        is_marked = self.state == PROCESSED and self.reason == MARKED
+        return is_marked and self.token == run.token
 
     def due_at(self, now: int, longest: int) -> int | None:
         """When it may be tried again, where that is later than now.
@@ -192,7 +217,7 @@ class Block(NamedTuple):
 
     start: int
     end: int
-    state: str  # a window's state, or "gap"
+    state: str  # a window's state, or GAP
     key: str | None
     next_attempt_at: int | None
     windows: int = 1  # as of a WindowRow
@@ -288,6 +313,7 @@ class Claim(NamedTuple):
     by_hand: bool = False  # then also where the job is paused
     attempt: int = 1  # of a plain run; that of a unit is counted in its row
     slot: int | None = None
+    again: bool = False  # the same that its call has just run: under a new token
 
 
 class Claimed(NamedTuple):
@@ -295,6 +321,7 @@ class Claimed(NamedTuple):
     attempt: int
     started: int
     failures: int = 0  # of the unit, before this run
+    token: int = 0  # that every later write of the run shows
 
 
 class Skipped(NamedTuple):
@@ -306,6 +333,13 @@ class Skipped(NamedTuple):
     reason: str
     partial: bool = False
     windows: int = 1
+
+
+class Left(NamedTuple):
+    """What the command of a run has left for other jobs."""
+
+    run_id: int
+    values: tuple[tuple[str, str], ...]
 
 
 class Opening(NamedTuple):
@@ -323,18 +357,23 @@ class Opening(NamedTuple):
     due: tuple[str, ...] = ()  # keys of units that failed, and may be tried again at once
     skipped: tuple[Skipped, ...] = ()
     lost: tuple[int, ...] = ()  # runs whose processes are gone
+    left: tuple[Left, ...] = ()  # by these, kept of those whose command has marked its window
     void: tuple[str, ...] = ()  # keys of unfinished rows that have not closed (unclosed.py)
     fates: tuple[tuple[str, str], ...] = ()  # (key, held or dead) of lost ones that don't run again
     events: tuple[tuple[str | None, str, str], ...] = ()  # (key, kind, detail)
     clock_jump_at: int | None = None  # stored as given: None clears it
     keep_largest_now: bool = False  # a clock that is not believed yet
     resumed_by: str | None = None  # who ends the pause on record; BREAKER: only if its time is over
+    breaker: Breaker | None = None  # by which what is lost is weighed
 
 
 class Opened(NamedTuple):
     token: int
     watermark: int | None
-    claimed: Claimed | None
+    claimed: Claimed | None  # None also where what was lost has paused the job
+    tripped: Pause | None = None  # the breaker has paused it by what was lost
+    resumed: Pause | None = None  # ... or has ended that pause by a lost one that is marked
+    marked: tuple[int, ...] = ()  # lost runs whose command had marked its window: it is processed
 
 
 class Breaker(NamedTuple):
@@ -342,8 +381,17 @@ class Breaker(NamedTuple):
 
     windows: int
     probe_after: int | None  # `--resume-after`: seconds from a pause to the next try
-    # How many windows closed after an instant and wait for one that failed; None: nothing waits.
-    waiting_since: Callable[[int], int] | None
+    # How many windows closed after an instant and wait for one that failed, by what is on record
+    # from an instant on; None: nothing waits.
+    waiting_since: Callable[[int, Callable[[int], Iterable[Block]]], int] | None
+
+
+class Failing(NamedTuple):
+    """What a breaker goes by, as it is on record."""
+
+    failing: int  # as in JobRow
+    since: int | None
+    pause: Pause | None
 
 
 class Fate(NamedTuple):

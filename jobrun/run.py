@@ -40,6 +40,7 @@ def run(job: Job, call: Call) -> int:
         kind = places.filesystem(call.ledger) if call.where.is_file else ""
         network = kind in places.NETWORK
         ledger = open_ledger(call.where, call.caller, create=True, network=network)
+        options.name_command(ledger.shared)
         try:
             job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)

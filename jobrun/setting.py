@@ -10,15 +10,15 @@ from collections.abc import Callable
 from contextlib import closing
 
 from jobrun import job as jobs
-from jobrun import lastcall, options, overrides, process
-from jobrun.by_hand import known_job
+from jobrun import lastcall, overrides, process
+from jobrun.by_hand import known_job, mode_of
 from jobrun.call import Call
-from jobrun.errors import Refused
+from jobrun.errors import Refused, UsageError
 from jobrun.job import Job
 from jobrun.ledger import Ledger
 from jobrun.ledgers import open_ledger
-from jobrun.options import Option
-from jobrun.overrides import Override
+from jobrun.options import BY_NAME
+from jobrun.overrides import Fitted, Override
 from jobrun.rows import JobRow, Setting
 
 TRIES = 5  # another person may set another option at the same moment
@@ -27,23 +27,32 @@ Options = dict[str, Override]
 
 
 def apply(job: Job, call: Call, text: str) -> Job:
-    """The call with what is set on record, as far as it belongs to its mode."""
-    found = {
-        name: value
-        for name, value in overrides.values(text).items()
-        if name not in options.BY_NAME or job.mode in options.BY_NAME[name].modes
-    }
-    given = {**job.given, **found}
-    effective = {name: value for name, value in given.items() if value is not None}
+    """The call with what is set on record, as far as it belongs to its mode and fits its line.
+
+    Raises UsageError where what does not fit must not be left out.
+    """
+    known = overrides.read(text)
+    fitted = overrides.fit(job.name, job.mode, job.given, known)
+    overrides.refuse_unsafe(job.name, fitted, known)
     # Set to off is more than not given: the environment does not make it quiet either.
-    environ = {**call.environ, "JOBRUN_QUIET": ""} if "--quiet" in found else call.environ
-    this = jobs.make(job.name, job.mode, effective, job.command, environ, job.given)
+    is_said = "--quiet" in fitted.used
+    environ = {**call.environ, "JOBRUN_QUIET": ""} if is_said else call.environ
+    this = jobs.make(job.name, job.mode, fitted.options, job.command, environ, job.given)
     call.lines.follow(this)
-    if this.verbose and found:
-        shown = ", ".join(overrides.shown(name, value) for name, value in found.items())
+    _tell_misfits(call, this, fitted, known)
+    if this.verbose and fitted.used:
+        shown = ", ".join(overrides.shown(name, each.value) for name, each in fitted.used.items())
         fields = {"job": job.name, "what": "set-on-record", "options": shown, "at": call.now()}
         call.lines.event("NOTE", fields)
     return this
+
+
+def _tell_misfits(call: Call, job: Job, fitted: Fitted, known: Options) -> None:
+    for name, problem in fitted.misfits.items():
+        option, by = overrides.shown(name, known[name].value), known[name].by
+        fields = {"job": job.name, "what": "override-ignored", "option": option, "by": by}
+        call.lines.event("WARNING", {**fields, "cause": problem.message, "at": call.now()})
+        call.lines.say("hint", overrides.unset(job.name, name))
 
 
 def set_option(
@@ -56,42 +65,50 @@ def set_option(
     wanted = Override(text, by, call.now(), reason)
 
     def change(ledger: Ledger, row: JobRow, known: Options) -> Options:
-        changed = {**known, option.long: wanted}
-        _check(call, ledger, row, changed)
-        return changed
+        before = known.get(option.long)
+        if before is not None and before.value == text and reason in (None, before.reason):
+            return known  # who has set it, and when, stays
+        return {**known, option.long: wanted}
 
-    return _write(call, name, option, change, "set" if not dry_run else "would-set", reason)
+    return _write(call, name, option.long, change, "set" if not dry_run else "would-set", reason)
 
 
 def unset_option(call: Call, name: str, word: str, reason: str | None, dry_run: bool) -> int:
-    """What the crontab's line says holds again."""
-    option = overrides.option_named(word)
+    """What the crontab's line says holds again. Whatever is on record can go: also what a newer
+    jobrun has set."""
+    option = overrides.long_name(word)
 
     def change(ledger: Ledger, row: JobRow, known: Options) -> Options:
-        return {other: each for other, each in known.items() if other != option.long}
+        if option not in known:
+            overrides.option_named(word)
+        return {other: each for other, each in known.items() if other != option}
 
     return _write(call, name, option, change, "unset" if not dry_run else "would-unset", reason)
 
 
-def _check(call: Call, ledger: Ledger, row: JobRow, changed: Options) -> None:
-    """By the parser of a call, with the options of the last one. Raises UsageError."""
-    mode = mode_of(ledger, row)
-    last = lastcall.read(row.spec)
-    given = overrides.applied(last.options, overrides.write(changed))
-    jobs.make(row.name, mode, given, ("true",), call.environ)
+def _check(ledger: Ledger, row: JobRow, option: str, known: Options, changed: Options) -> None:
+    """By the parser of a call, with the options of the last one. Raises UsageError.
 
-
-def mode_of(ledger: Ledger, row: JobRow) -> str:
-    """Of the job's calls, by what is on record."""
-    if row.schedule is not None:
-        return options.WINDOWS
-    return options.KEY if ledger.keys(row.name, limit=1) else options.PLAIN
+    What did not fit before, since the line is another now, is in the way of no change: else what
+    is wrong could not be put right step by step.
+    """
+    mode, line = mode_of(ledger, row), lastcall.read(row.spec).options
+    before = overrides.misfits(row.name, mode, line, known)
+    for name, problem in overrides.misfits(row.name, mode, line, changed, option).items():
+        if name == option:
+            raise problem
+        if name not in before:
+            raise UsageError(
+                f"{overrides.shown(name, changed[name].value)}, set on record, would not fit any"
+                f" more: {problem.message}",
+                f"first: {overrides.unset(row.name, name)}",
+            )
 
 
 def _write(
     call: Call,
     name: str,
-    option: Option,
+    option: str,
     change: Callable[[Ledger, JobRow, Options], Options],
     what: str,
     reason: str | None,
@@ -103,9 +120,10 @@ def _write(
             known = overrides.read(row.overrides)
             changed = change(ledger, row, known)
             if changed == known:
-                _tell(call, name, "not-set", {"option": option.long})
+                _tell_unchanged(call, name, option, known)
                 return 0
-            fields = _fields(row, option, changed.get(option.long), reason)
+            _check(ledger, row, option, known, changed)
+            fields = _fields(row, option, known, changed, reason)
             setting = _setting(call, row, changed, what, fields)
             if what.startswith("would-") or ledger.override(name, setting):
                 _tell(call, name, what, fields)
@@ -115,18 +133,26 @@ def _write(
 
 
 def _fields(
-    row: JobRow, option: Option, now: Override | None, reason: str | None
+    row: JobRow, option: str, known: Options, changed: Options, reason: str | None
 ) -> dict[str, object]:
     """The option as it will be, and as it was."""
-    last, effective = lastcall.read(row.spec), lastcall.of(row).options
-    value = now.value if now is not None else last.options.get(option.long)
-    was = effective.get(option.long)
-    return {"option": _shown(option, value), "was": _shown(option, was), "why": reason}
+    line = lastcall.read(row.spec).options
+
+    def value(found: Options) -> str | None:
+        setting = found.get(option)
+        return line.get(option) if setting is None else setting.value
+
+    return {
+        "option": _shown(option, value(changed)),
+        "was": _shown(option, value(known)),
+        "why": reason,
+    }
 
 
-def _shown(option: Option, value: str | None) -> str:
+def _shown(option: str, value: str | None) -> str:
     """With its default, where it has one and nothing else is said."""
-    return overrides.shown(option.long, value or option.default or None)
+    default = BY_NAME[option].default if option in BY_NAME else ""
+    return overrides.shown(option, value or default or None)
 
 
 def _setting(
@@ -136,6 +162,19 @@ def _setting(
     why = f": {fields['why']}" if fields["why"] else ""
     detail = f"{fields['option']} (was {fields['was']}) {by}{why}"
     return Setting(row.overrides, overrides.write(changed), kind, detail, call.now())
+
+
+def _tell_unchanged(call: Call, name: str, option: str, known: Options) -> None:
+    found = known.get(option)
+    if found is None:
+        _tell(call, name, "not-set", {"option": option})
+    else:
+        fields: dict[str, object] = {
+            "option": _shown(option, found.value),
+            "by": found.by,
+            "why": found.reason,
+        }
+        _tell(call, name, "set-already", fields)
 
 
 def _tell(call: Call, name: str, what: str, fields: dict[str, object]) -> None:

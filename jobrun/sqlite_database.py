@@ -34,11 +34,14 @@ class Database:
 
     __slots__ = ("_identity", "_patience", "connection", "path")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, to_read: bool = False) -> None:
         self.path = path
         self._patience = PATIENCE
         try:
-            self.connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+            address = _address_to_read(path) if to_read else path
+            self.connection = sqlite3.connect(
+                address, timeout=PATIENCE, isolation_level=None, uri=to_read
+            )
         except sqlite3.Error as error:
             raise _explained(error, path, PATIENCE) from error
         self._identity = _identity(path)
@@ -180,6 +183,12 @@ def ledger_version(database: Database) -> int:
 def is_shared(database: Database) -> bool:
     """Whether it is a database of the user's own, with a ledger in it."""
     return not database.rows("SELECT own_file FROM jobrun_meta")[0][0]
+
+
+def _address_to_read(path: str) -> str:
+    """Of a file on a read-only filesystem: the log beside it is read too, and none can be made."""
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{quoted}?mode=ro{'' if os.path.exists(path + '-wal') else '&immutable=1'}"
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -71,6 +71,11 @@ _MEANING: dict[int, tuple[type[JobrunError], str, str | None]] = {
         "damaged, what it holds and what is to be written contradict each other",
         "put a copy back; jobrun doctor looks at all of it",
     ),
+    sqlite3.SQLITE_ERROR: (
+        DamagedLedger,
+        "damaged, or another program has changed its tables",
+        "put a copy back; jobrun doctor looks at all of it",
+    ),
     sqlite3.SQLITE_READONLY: (
         LedgerError,
         "can't be written",

@@ -18,17 +18,23 @@ VERSION = 2  # how many files schema/sqlite/ holds
 SMALLEST = 512  # bytes of one page, the least that a database with anything in it has
 
 
-def connect(path: str, create: bool = True, network: bool | None = None) -> tuple[Database, bool]:
+def connect(
+    path: str, create: bool = True, network: bool | None = None, to_read: bool = False
+) -> tuple[Database, bool]:
     """Open the ledger at `path`, at this program's version; and whether this call made it.
 
     `network` is whether the file lies on a network filesystem, where WAL, which needs shared
     memory, would corrupt it. None leaves the journal of a file that exists as it is.
+
+    `to_read`: what can't be written by anybody is opened all the same, and each write fails.
 
     Raises UnsafePlace (73) for a folder that is missing or can't be written, LedgerError (74) for a
     file that is no ledger or can't be read and written, Refused (75) if it is busy for 30 seconds,
     ConfigError (78) for a journal that a crash would not survive. The file is left as it was.
     """
     path = os.path.realpath(path)
+    if to_read and places.is_read_only(path):
+        return _open_to_read(path), False
     exists = _looks_usable(path)
     if not exists and not create:
         raise _no_ledger(path)
@@ -68,7 +74,8 @@ def _looks_usable(path: str) -> bool:
     if found is not None:
         _check_file(path, found)
     if not os.access(folder, os.W_OK | os.X_OK):  # SQLite keeps its journal beside the file
-        raise places.cant_write(folder, PermissionError("permission denied"))
+        reason = "read-only file system" if places.is_read_only(folder) else "permission denied"
+        raise places.cant_write(folder, PermissionError(reason))
     return found is not None
 
 
@@ -82,6 +89,8 @@ def _check_file(path: str, found: os.stat_result) -> None:
     if found.st_nlink > 1:  # its maker was killed before the name that it was made under was gone
         _sweep(path)
     if not os.access(path, os.R_OK | os.W_OK):
+        if places.is_read_only(path):
+            raise _read_only(path)
         # Reading alone is no good either: in WAL mode it leaves sidecar files of this user's, which
         # the owner can't write any more.
         owner, mode = places.user_name(found.st_uid), found.st_mode & 0o7777
@@ -89,6 +98,14 @@ def _check_file(path: str, found: os.stat_result) -> None:
             f"ledger {path}: not readable and writable from here, it is {owner}'s (0{mode:o})",
             f"sudo -u {owner} jobrun ..., or chown it",
         )
+
+
+def _read_only(path: str) -> LedgerError:
+    return LedgerError(
+        f"ledger {path}: on a read-only file system",
+        f"findmnt -T {path}; after an error of the disk it is mounted so (dmesg), else: mount -o"
+        " remount,rw",
+    )
 
 
 def _make(path: str, network: bool) -> bool:
@@ -198,6 +215,17 @@ def _open(path: str) -> Database:
     try:
         database.change("PRAGMA foreign_keys = ON")
         database.change("PRAGMA synchronous = FULL")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _open_to_read(path: str) -> Database:
+    database = Database(path, to_read=True)
+    try:
+        if ledger_version(database) != VERSION:
+            raise _read_only(path)
     except BaseException:
         database.close()
         raise

@@ -7,7 +7,10 @@ HELD     a window waits for a person (--on-lost hold)
 DEAD     a window's attempts are used up, and nobody has settled it
 running  a run is under way
 STUCK    it has been under way for longer than --stuck-after
-lost     a run has no outcome and its processes are gone; the next call runs its window again
+lost     a run has no outcome and its processes are gone; the next call runs its window again,
+         unless its command had marked it as done
+REFUSED  its calls have another schedule than the record, or wait for each other in a circle: 78
+AHEAD    done to an instant that is ahead of the clock: every call is refused
 LATE     nobody has called it for longer than ever between two calls on record
 BLOCKED  another job, which it comes after, has given up what its next window needs
 waits    another job, which it comes after, is not as far yet
@@ -16,12 +19,12 @@ paused   on purpose; or by itself, which is a trouble
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from jobrun import lastcall, rows, schedule, unclosed, upstream
+from jobrun import consent, lastcall, rows, schedule, unclosed, upstream
 from jobrun.instants import DAY, MINUTE
 from jobrun.lastcall import LastCall
 from jobrun.ledger import Ledger
@@ -31,6 +34,7 @@ from jobrun.rows import (
     FAILURES,
     NO_CLOSED_WINDOW,
     UPSTREAM_FAILED,
+    EventRow,
     JobRow,
     RunRow,
     SkipRow,
@@ -41,6 +45,7 @@ from jobrun.rows import (
 NEW, OK, FAILING, RUNNING = "new", "ok", "FAILING", "running"
 HELD, DEAD = "HELD", "DEAD"
 STUCK, LOST, LATE, PAUSED = "STUCK", "lost", "LATE", "paused"
+AHEAD, REFUSED = "AHEAD", "REFUSED"
 BLOCKED, WAITS = "BLOCKED", "waits"
 
 # A look reads so many rows of a job; before it says LATE it reads deeper, for the quiet nights and
@@ -74,12 +79,20 @@ class Facts(NamedTuple):
     idle_every: int | None  # mean seconds between calls that found nothing to do
     behind: Behind
     usual: float | None  # seconds that a run takes
+    units: Mapping[str, WindowRow]  # by key, of open runs and of the last that ended
     waits: Skip | None = None  # why its next window, which has closed, waits for another job
+    refusal: EventRow | None = None  # why its calls are refused, where they are
+    way_back: str | None = None  # from a watermark ahead of the clock, where that is refused
+
+    @property
+    def ended(self) -> list[RunRow]:
+        """Newest first."""
+        return _ended(self.runs)
 
 
 class Standing(NamedTuple):
-    """`state` is the one word; `troubles` are all of FAILING, HELD, DEAD, STUCK, lost, LATE,
-    BLOCKED, paused (by itself) that are true."""
+    """`state` is the one word; `troubles` are all of FAILING, HELD, DEAD, STUCK, lost, AHEAD,
+    REFUSED, LATE, BLOCKED, paused (by itself) that are true."""
 
     facts: Facts
     state: str
@@ -96,19 +109,42 @@ def read(ledger: Ledger, job: JobRow, now: int, depth: int = SHALLOW) -> Facts:
     runs = tuple(ledger.runs(job=job.name, limit=depth))
     spec = lastcall.of(job)
     unfinished = tuple(ledger.unfinished(job.name))
+    open_runs = tuple(ledger.open_runs(job.name))
     return Facts(
         job=job,
         spec=spec,
         runs=runs,
-        open_runs=tuple(ledger.open_runs(job.name)),
+        open_runs=open_runs,
         unfinished=unfinished,
         undone=tuple(ledger.failures(job.name, limit=UNDONE)),
         calls=_called_at(runs),
         idle_every=_idle_every(ledger.skips(job.name)),
         behind=behind(ledger, job, unfinished, now, spec.seconds("--lag", 0)),
         usual=ledger.usual(job.name),
+        units=_units(ledger, job.name, [*open_runs, *_ended(runs)[:1]]),
         waits=waits(ledger, job, now - spec.seconds("--lag", 0)),
+        refusal=lastcall.refusal(job, ledger),
+        way_back=_way_back(ledger, job, now),
     )
+
+
+def _units(ledger: Ledger, job: str, runs: Sequence[RunRow]) -> dict[str, WindowRow]:
+    keys = {run.key for run in runs if run.key is not None}
+    rows = (ledger.window(job, key) for key in keys)
+    return {row.key: row for row in rows if row is not None}
+
+
+def _ended(runs: Sequence[RunRow]) -> list[RunRow]:
+    return [run for run in runs if run.outcome is not None]
+
+
+def _way_back(ledger: Ledger, job: JobRow, now: int) -> str | None:
+    if job.schedule is None or job.watermark is None or job.watermark <= now:
+        return None
+    grid = schedule.parse(job.schedule)
+    if not consent.is_far_behind(job, grid, now):
+        return None
+    return consent.way_back(job.name, grid, lambda since: ledger.blocks(job.name, since), now)
 
 
 def waits(ledger: Ledger, job: JobRow, ready: int) -> Skip | None:
@@ -182,9 +218,10 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
     living = [run for run in facts.open_runs if alive(run)]
     running = living[0] if living else None
     lost = next((run for run in facts.open_runs if run not in living), None)
-    last = next((run for run in facts.runs if run.outcome is not None), None)
+    last = next(iter(facts.ended), None)
     failed = _failed(facts)
-    paused = facts.job.is_paused(now)
+    pause = facts.job.shown_pause(now)
+    paused = pause is not None
     troubles = tuple(
         word
         for word, is_true in (
@@ -193,9 +230,11 @@ def judge(facts: Facts, now: int, alive: Alive) -> Standing:
             (DEAD, bool(of_state(facts, rows.DEAD))),
             (STUCK, running is not None and _is_stuck(running, facts.spec, now)),
             (LOST, lost is not None),
-            (LATE, not paused and running is None and _is_late(facts, now)),
+            (AHEAD, not facts.job.is_paused(now) and facts.way_back is not None),
+            (REFUSED, not facts.job.is_paused(now) and facts.refusal is not None),
+            (LATE, not facts.job.is_paused(now) and running is None and _is_late(facts, now)),
             (BLOCKED, facts.waits is not None and facts.waits.reason == UPSTREAM_FAILED),
-            (PAUSED, paused and facts.job.paused_by == BREAKER),
+            (PAUSED, pause is not None and pause.by == BREAKER),
         )
         if is_true
     )
@@ -220,7 +259,7 @@ def _state(facts: Facts, troubles: tuple[str, ...], running: RunRow | None, paus
         return RUNNING
     if paused:
         return PAUSED
-    for word in (FAILING, HELD, DEAD, LATE, BLOCKED):
+    for word in (AHEAD, REFUSED, FAILING, HELD, DEAD, LATE, BLOCKED):
         if word in troubles:
             return word
     if facts.waits is not None:
@@ -235,10 +274,11 @@ def _failed(facts: Facts) -> WindowRow | None:
 
 
 def _has_failed(last: RunRow | None, facts: Facts) -> bool:
-    """What it left dead or held is told as that."""
+    """What it left dead or held is told as that; what has been settled since is no failure."""
     if last is None or last.outcome not in FAILURES:
         return False
-    return last.key is None or last.key not in [row.key for row in facts.undone]
+    unit = facts.units.get(last.key or "")
+    return unit is None or unit.state not in (*rows.UNDONE, rows.PROCESSED, rows.SKIPPED)
 
 
 def of_state(facts: Facts, state: str) -> list[WindowRow]:
@@ -252,7 +292,7 @@ def _alike(facts: Facts, last: RunRow | None, failed: WindowRow | None) -> int:
     if failed is not None and failed.key == last.key:
         return failed.failures
     count = 0
-    for run in facts.runs:
+    for run in facts.ended:
         if (run.outcome, run.exit_code, run.signal) != (last.outcome, last.exit_code, last.signal):
             break
         count += 1

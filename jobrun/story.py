@@ -91,7 +91,7 @@ class Story(NamedTuple):
     events: tuple[EventRow, ...]
     queue: Queue | None
     behind: WindowRow | None  # the unfinished window that this one waits for
-    upstream: Skip | None  # why it waits for another job
+    upstream: Skip | None  # why it, or what is before it, waits for another job
     cut: bool  # there may be more skips or events than were read
 
 
@@ -142,7 +142,7 @@ def tell(
         ),
         queue=_queue(ledger, subject, standing, now - lag) if behind is None else None,
         behind=behind,
-        upstream=_upstream(ledger, job, subject) if closed is not None else None,
+        upstream=_upstream(ledger, standing, subject, behind) if closed is not None else None,
         cut=max(len(skips), len(events)) >= ABOUT,
     )
 
@@ -207,13 +207,23 @@ def _behind(subject: Subject, standing: Standing) -> WindowRow | None:
     return next((row for row in rows if mark <= (row.start or 0) < (subject.start or 0)), None)
 
 
-def _upstream(ledger: Ledger, job: JobRow, subject: Subject) -> Skip | None:
-    """By the --after of the last call."""
-    start, end = subject.start, subject.end
-    if start is None or end is None or subject.state not in WAITS:
+def _upstream(
+    ledger: Ledger, standing: Standing, subject: Subject, behind: WindowRow | None
+) -> Skip | None:
+    """By the --after of the last call: of what it waits for, else of itself."""
+    if subject.state not in WAITS:
         return None
+    job, first = standing.facts.job, standing.facts.waits
     source = Source(ledger.job, ledger.blocks, ledger.values)
-    return upstream.last_hurdle(job, source, start, end)
+    for start, end in ((behind.start, behind.end) if behind else (None, None), subject[1:3]):
+        if start is not None and end is not None:
+            found = upstream.last_hurdle(job, source, start, end)
+            if found is not None:
+                return found
+    # New windows are begun in order: where the first has to wait, so have the others.
+    is_later = subject.row is None and subject.start is not None
+    is_new = all(row.start != job.watermark for row in standing.facts.unfinished)
+    return first if is_later and is_new else None
 
 
 def _queue(ledger: Ledger, subject: Subject, standing: Standing, ready: int) -> Queue | None:

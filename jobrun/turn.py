@@ -5,12 +5,12 @@ Also what others read and plan by: the screens and the commands by hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobrun import (
     consent,
-    episodes,
     key_file,
     lastcall,
     living,
@@ -22,13 +22,12 @@ from jobrun import (
     rows,
     schedule,
     skips,
-    values_file,
 )
 from jobrun.attempts import Attempts
-from jobrun.errors import EXIT_SIGNAL, Refused, UsageError
+from jobrun.errors import EXIT_SIGNAL, ConfigError, Refused, UsageError
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
-from jobrun.rows import JobRow, Opening, RunRow, Source, Stored
+from jobrun.rows import Breaker, JobRow, Left, Opened, Opening, RunRow, Source, Stored
 
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
@@ -45,6 +44,12 @@ REPLANS = 5  # another holder between our read and our write, although we hold t
 
 def take(situation: Situation) -> int:
     """From the plan to the exit code. Raises JobrunError where nothing ran."""
+    while (code := _take(situation)) is None:
+        pass  # what was in its way has ended
+    return code
+
+
+def _take(situation: Situation) -> int | None:
     job, call, ledger = situation.job, situation.call, situation.ledger
     now = call.now()
     for _ in range(REPLANS):
@@ -52,16 +57,40 @@ def take(situation: Situation) -> int:
         row = ledger.job(job.name)
         judged = living.judge_open_runs(ledger, job.name, call)
         if judged.living:
-            return skip_alive(situation, judged.living[0])
-        try:
+            return _withdraw(situation, judged.living)
+        with told_if_refused(situation, now):
             plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
-        except Refused:
-            episodes.clock_behind(situation, now)
-            raise
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
             return code
     raise too_often(job.name)
+
+
+@contextmanager
+def told_if_refused(situation: Situation, now: int) -> Iterator[None]:
+    """Where nothing can be planned: that is on record before it is raised."""
+    try:
+        yield
+    except (Refused, ConfigError) as error:
+        from jobrun import episodes
+
+        episodes.refused(situation, error, now)
+        raise
+
+
+def _withdraw(situation: Situation, beside: Sequence[Living]) -> int | None:
+    """The exit code of a call that is to be alone and is not; None where one of the others has
+    ended within --wait, and the lock is held again."""
+    if situation.job.wait:
+        from jobrun import outwait
+
+        if outwait.can_wait(situation, beside):
+            situation.lock.unlock()
+            if outwait.until_ended(situation, [each.run for each in beside]):
+                return outwait.lock_again(situation)
+            if situation.signals.received:
+                return EXIT_SIGNAL + situation.signals.received
+    return skip_alive(situation, beside[0])
 
 
 def too_often(job: str) -> Refused:
@@ -78,6 +107,8 @@ def skip_alive(situation: Situation, alive: Living) -> int:
         return skips.lock_held(job, call, ledger, row, "")
     detail = {"pids": ",".join(map(str, pids)), "run": row.id}
     fold = f"run {row.id}"
+    from jobrun import episodes
+
     episodes.orphan(situation, row, call.now())
     return skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
 
@@ -104,17 +135,34 @@ def make_plan(
 ) -> tuple[Plan, Grid | None, Stamp | None]:
     """What this call is to do, whatever its mode; `lost` are the runs that nobody saw end, `taken`
     the keys that others have under way, `named` is its own of --key, where that is known."""
-    known = stored(ledger, job.name, taken)
+    known, fates = after_loss(job, ledger, stored(ledger, job.name, taken), lost)
+    plan, grid, stamp = _make_plan(job, ledger, known, now, fates, named)
+    return tell_loss(plan, fates), grid, stamp
+
+
+def after_loss(
+    job: Job, ledger: Ledger, known: Stored, lost: Sequence[RunRow]
+) -> tuple[Stored, Mapping[str, str]]:
+    """The record as it is once the runs are given up for lost; which windows are held or dead then.
+
+    Whoever writes `Opening.lost` plans on the one, and writes and tells the other (`tell_loss`).
+    """
     if not any(run.key for run in lost):
-        return _make_plan(job, ledger, known, now, {}, named)
+        return known, {}
     from jobrun import fate
 
     found = [ledger.window(job.name, run.key) for run in lost if run.key]
     running = [row for row in found if row is not None and row.state == rows.RUNNING]
     fates = fate.after_loss(job, running)
-    known = fate.as_they_will_be(known, running, fates)
-    plan, grid, stamp = _make_plan(job, ledger, known, now, fates, named)
-    return fate.tell_loss(plan, fates), grid, stamp
+    return fate.as_they_will_be(known, running, fates), fates
+
+
+def tell_loss(plan: Plan, fates: Mapping[str, str]) -> Plan:
+    if not fates:
+        return plan
+    from jobrun import fate
+
+    return fate.tell_loss(plan, fates)
 
 
 def _make_plan(
@@ -133,9 +181,22 @@ def _make_plan(
         from jobrun import asked_again
 
         return asked_again.plan_units(job, known, now), None, None
+    _refuse_plain(job, ledger, known)
     grid = grid_of(job, known)
     source = Source(ledger.job, ledger.blocks, ledger.values)
     return plan_windows(job, grid, known, source, now), grid, None
+
+
+def _refuse_plain(job: Job, ledger: Ledger, known: Stored) -> None:
+    """A window by hand would put a schedule on record; units of --key may stand beside windows."""
+    row = known.job
+    is_called = row is not None and row.spec is not None and row.schedule is None
+    if job.mode == options.BY_HAND and is_called and not ledger.keys(job.name, limit=1):
+        raise UsageError(
+            f'job "{job.name}" is called without --every or --cron: it has no windows, and with'
+            " one of them on record its own line would be refused",
+            "another JOB for what has windows; for this one: jobrun run without --window",
+        )
 
 
 def grid_of(job: Job, known: Stored) -> Grid:
@@ -234,39 +295,84 @@ def carry_out(
     lost: list[RunRow],
     stamp: Stamp | None,
 ) -> int | None:
-    """Write and run what was planned. None where another holder has been: plan again.
+    """Write and run what was planned. None where another holder has been, or where what was lost
+    has paused the job: plan again.
 
     `row` is the job's as it was before anything else was read.
     """
     job, call, ledger = situation.job, situation.call, situation.ledger
-    opening = complete(plan.opening, situation, row, lost)
+    opening = complete(plan.opening, situation, row, lost, grid)
     following = grid.next if grid is not None else None
     if not plan.units:
-        if (plan.writes or lost) and ledger.open(opening, None, following) is None:
-            return None
-        tell(job, call, ledger, plan, lost)
+        opened = None
+        if plan.writes or lost:
+            opened = ledger.open(opening, None, following)
+            if opened is None:
+                return None
+        tell(job, call, ledger, plan, lost, opened)
         _tell_backlog(situation, plan.left_text, plan.left_from)
         return _skip(situation, plan)
     work = Attempts(situation, grid, stamp, row)
     if situation.signals.received:
         return EXIT_SIGNAL + situation.signals.received
-    if not work.run(plan.units, opening, lambda: tell(job, call, ledger, plan, lost)):
+
+    def on_open(opened: Opened) -> None:
+        tell(job, call, ledger, plan, lost, opened)
+
+    if not work.run(plan.units, opening, on_open):
         return None
     return end(situation, plan, work)
 
 
-def tell(job: Job, call: Call, ledger: Ledger, plan: Plan, lost: list[RunRow]) -> None:
+def tell(
+    job: Job,
+    call: Call,
+    ledger: Ledger,
+    plan: Plan,
+    lost: Sequence[RunRow],
+    opened: Opened | None,
+) -> None:
     """What was found and decided, once it is on record."""
     for left_out in plan.opening.skipped:  # one that was done before has no other record of it
         ledger.skip(job.name, left_out.reason, left_out.key, job.condition, plan.opening.now)
     for run in lost:
-        report.lost(call, run)
-        values_file.remove(places.values_file(call.where.beside, run.id))
+        _tell_lost(call, run, opened is not None and run.id in opened.marked)
     _tell_notes(job, call, plan)
+    if opened is not None and opened.tripped is not None:
+        report.paused(call, job.name, opened.tripped)
+    if opened is not None and opened.resumed is not None:
+        report.resumed(call, job.name, opened.resumed)
+
+
+def _tell_lost(call: Call, run: RunRow, is_marked: bool) -> None:
+    from jobrun import values_file
+
+    report.lost(call, run, is_marked)
+    path = places.values_file(call.where.beside, run.id)
+    problem = values_file.read(path)[1] if is_marked else None
+    if problem is not None:
+        report.values_lost(call, run.job, run.key, run.id, problem)
+    values_file.remove(path)
+
+
+def give_up(opening: Opening, call: Call, lost: Sequence[RunRow]) -> Opening:
+    """With the runs that are lost, and what their commands have left for other jobs."""
+    if not lost:
+        return opening
+    from jobrun import values_file
+
+    windows = (run.id for run in lost if run.start is not None)
+    paths = ((run_id, places.values_file(call.where.beside, run_id)) for run_id in windows)
+    left = tuple(Left(run_id, values_file.read(path)[0]) for run_id, path in paths)
+    return opening._replace(lost=tuple(run.id for run in lost), left=left)
 
 
 def complete(
-    opening: Opening, situation: Situation, row: JobRow | None, lost: list[RunRow]
+    opening: Opening,
+    situation: Situation,
+    row: JobRow | None,
+    lost: list[RunRow],
+    grid: Grid | None,
 ) -> Opening:
     """The policy's opening, with what only the call knows.
 
@@ -279,7 +385,21 @@ def complete(
         folder = places.working_folder()
         spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
     token = row.token if row is not None else 0
-    return opening._replace(token=token, spec=spec, lost=tuple(run.id for run in lost))
+    breaker = breaker_of_loss(job, call, opening, lost, grid)
+    opening = opening._replace(token=token, spec=spec, breaker=breaker)
+    return give_up(opening, call, lost)
+
+
+def breaker_of_loss(
+    job: Job, call: Call, opening: Opening, lost: Sequence[RunRow], grid: Grid | None
+) -> Breaker | None:
+    """What the runs that are lost are weighed by; None: they only count."""
+    # On a clock that is doubted, too: a pause until a year ahead would stay.
+    if not lost or job.pause_after is None or opening.keep_largest_now:
+        return None
+    from jobrun.breaker import breaker_of
+
+    return breaker_of(job, grid, call.now)
 
 
 def end(situation: Situation, plan: Plan, work: Attempts) -> int:
@@ -298,7 +418,7 @@ def end(situation: Situation, plan: Plan, work: Attempts) -> int:
     if work.exit_code and job.on_failure == "stop":
         return work.exit_code
     _tell_backlog(situation, left, rest[0].start if rest else plan.left_from)
-    if not rest and job.mode == options.WINDOWS:
+    if not rest and job.mode in (options.WINDOWS, options.RETRY):
         _skip(situation, plan)
     return work.exit_code
 
@@ -324,9 +444,13 @@ def _skip(situation: Situation, plan: Plan) -> int:
     code = 0
     for reason, key, detail, fold, hint in plan.skips:
         if reason == rows.CLOCK_BEHIND:
+            from jobrun import episodes  # few calls have one
+
             episodes.clock_behind(situation, plan.opening.now)
         code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
         if hint is not None:
+            from jobrun import episodes
+
             episodes.blocked(situation, Skip(reason, key, detail, fold, hint), plan.opening.now)
     return code
 

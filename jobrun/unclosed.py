@@ -42,8 +42,11 @@ def leave_out(known: Stored, now: int) -> tuple[Stored, tuple[WindowRow, ...]]:
     def blocks(since: int) -> Iterator[Block]:
         return (block for block in known.blocks(since) if block.key not in keys)
 
+    def failures() -> list[WindowRow]:
+        return [row for row in known.failures() if row.key not in keys]
+
     unfinished = tuple(row for row in known.unfinished if row.key not in keys)
-    return known._replace(unfinished=unfinished, blocks=blocks), found
+    return known._replace(unfinished=unfinished, blocks=blocks, failures=failures), found
 
 
 def make_void(opening: Opening, found: tuple[WindowRow, ...]) -> Opening:

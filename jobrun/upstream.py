@@ -7,20 +7,25 @@ so it holds for a day after 24 hours, an hour after its day, and a day of 23 hou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
-from jobrun import lastcall, links, rows, windows
-from jobrun.backlog import GAP
+from jobrun import lastcall, links, options, rows, schedule, windows
 from jobrun.errors import ConfigError, UsageError
 from jobrun.instants import iso_z
 from jobrun.plans import Skip
 from jobrun.rows import Block, JobRow, Source
 from jobrun.value import NamedTuple
 
+if TYPE_CHECKING:
+    from jobrun.schedule import Grid
+
 NOT_RUN = "not-run"  # below the watermark, and neither a row nor a gap says how it was finished
 # Nothing but a person's doing will make these processed.
-SPOILED = (rows.DEAD, rows.SKIPPED, GAP, NOT_RUN)
+SPOILED = (rows.DEAD, rows.SKIPPED, rows.GAP, NOT_RUN)
+NOT_DONE = (*SPOILED, *rows.UNFINISHED)
 
 
 class NoValue(Exception):
@@ -43,6 +48,7 @@ class Upstream:
         self.mark = mark
         self._wants = wants
         self._source = source
+        self._clear = (0, 0)  # what was found to be done as it is wanted
         self._asked = 0
         self._rest: Iterator[Block] | None = None
         self._ahead: list[Block] = []
@@ -52,6 +58,8 @@ class Upstream:
         """Why the window [start, end) can't run yet, as far as this upstream is asked (R44)."""
         reached = self.mark is not None and self.mark >= end
         if reached and self._wants == links.FINISHED:
+            return None
+        if self._clear[0] <= start and end <= self._clear[1]:
             return None
         known = list(self.stretches(start, end))
         if self._wants == links.PROCESSED:
@@ -68,13 +76,45 @@ class Upstream:
         if stretch is None:
             return Skip(reason, key, fields, self.name)
         fields |= {"up-window": (stretch.start, stretch.end), "state": stretch.state}
-        hint = _way_out(self.name, key, stretch) if reason == rows.UPSTREAM_FAILED else None
-        return Skip(reason, key, fields, self.name, hint)
+        if reason != rows.UPSTREAM_FAILED:
+            return Skip(reason, key, fields, self.name)
+        whole = self._whole(stretch) if stretch.state == NOT_RUN else stretch
+        return Skip(reason, key, fields, self.name, _way_out(self.name, key, whole))
+
+    def _whole(self, stretch: Stretch) -> Stretch:
+        """So wide that it begins and ends at boundaries of the upstream's."""
+        row = self._source.job(self.name)
+        if row is None or row.schedule is None:
+            return stretch
+        grid = schedule.parse(row.schedule)
+        start, end = grid.floor(stretch.start), grid.floor(stretch.end)
+        return stretch._replace(start=start, end=end if end == stretch.end else grid.next(end))
+
+    def reach(self, start: int, end: int) -> int:
+        """To where in [start, end) nothing is in the way; it is not read beyond."""
+        until = start if self.mark is None else min(end, self.mark)
+        first = next(self.in_the_way(start, until), None)
+        until = until if first is None else max(start, first.start)
+        if self._wants == links.PROCESSED:
+            self._clear = (start, until)
+        return until
+
+    def in_the_way(self, start: int, end: int) -> Iterator[Stretch]:
+        """What of [start, end) is not done as it is wanted, in order, read as it is drawn on."""
+        if self._wants == links.FINISHED or start >= end:
+            return
+        read = takewhile(lambda block: block.start < end, self._source.blocks(self.name, start))
+        for stretch in self._stretches(start, end, read):
+            if stretch.state in NOT_DONE:
+                yield stretch
 
     def stretches(self, start: int, end: int) -> Iterator[Stretch]:
         """What is known of [start, end), in order; what lies above the watermark is to come."""
+        return self._stretches(start, end, self._meeting(start, end))
+
+    def _stretches(self, start: int, end: int, blocks: Iterable[Block]) -> Iterator[Stretch]:
         at, settled = start, min(end, self.mark or start)
-        for block in self._meeting(start, end):
+        for block in blocks:
             if at < min(block.start, settled):
                 yield Stretch(at, min(block.start, settled), NOT_RUN)
             yield Stretch(block.start, block.end, block.state)
@@ -122,14 +162,12 @@ class Upstream:
 
 def _way_out(name: str, key: str, stretch: Stretch) -> str:
     """What a person can type: the upstream once more, or our window not at all."""
-    again = f"backfill {name} --from {iso_z(stretch.start)} --to {iso_z(stretch.end)}"
+    span = "--from", iso_z(stretch.start), "--to", iso_z(stretch.end)
+    again = options.again("backfill", name, *span)
     if stretch.state == rows.DEAD:
-        again = f"retry {name} {iso_z(stretch.start)}"
-    job = key.partition(":")[0]
-    return (
-        f'jobrun {again}; or jobrun skip {job} {key} --reason "...";'
-        f" or --after {name}:{links.FINISHED}"
-    )
+        again = options.again("retry", name, iso_z(stretch.start))
+    skip = options.typed("skip", key.partition(":")[0], key)
+    return f'{again}; or {skip} --reason "..."; or --after {name}:{links.FINISHED}'
 
 
 def hurdle(upstreams: Iterable[Upstream], key: str, start: int, end: int) -> Skip | None:
@@ -138,6 +176,44 @@ def hurdle(upstreams: Iterable[Upstream], key: str, start: int, end: int) -> Ski
     hurdles = [skip for skip in found if skip is not None]
     failed = (skip for skip in hurdles if skip.reason == rows.UPSTREAM_FAILED)
     return next(failed, hurdles[0] if hurdles else None)
+
+
+def reach(upstreams: Iterable[Upstream], start: int, end: int) -> int:
+    """To where in [start, end) none of them keeps ours from running."""
+    for each in upstreams:
+        end = each.reach(start, end)
+    return end
+
+
+def newest(upstreams: Sequence[Upstream], grid: Grid, start: int, end: int) -> int:
+    """Where the newest window of ours in [start, end) ends that none of them keeps from running.
+
+    Mostly it is the last one; what is below is read only where that is not so.
+    """
+    end = min(end, *(start if each.mark is None else each.mark for each in upstreams))
+    last = grid.floor(end)
+    if last <= start or not _in_the_way(upstreams, max(start, grid.floor(last - 1)), last):
+        return end
+    for bad in reversed(_in_the_way(upstreams, start, last)):
+        if bad.end <= max(start, grid.floor(last - 1)):
+            break
+        if bad.start < last:
+            last = grid.floor(bad.start)
+        if last <= start:
+            return start
+    return last
+
+
+def _in_the_way(upstreams: Iterable[Upstream], start: int, end: int) -> list[Stretch]:
+    """Of all of them, those that adjoin in one."""
+    found: list[Stretch] = []
+    each = [upstream.in_the_way(start, end) for upstream in upstreams]
+    for stretch in merge(*each, key=lambda stretch: stretch.start):
+        if found and stretch.start <= found[-1].end:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, stretch.end))
+        else:
+            found.append(stretch)
+    return found
 
 
 def of(after: Iterable[tuple[str, str]], source: Source) -> tuple[Upstream, ...]:
@@ -179,7 +255,8 @@ def _unknown(row: JobRow | None) -> str | None:
 
 
 def _first_call(name: str) -> str:
-    return f"{name}'s own line, with --every or --cron, has to be called first: jobrun status"
+    status = options.typed("status")
+    return f"{name}'s own line, with --every or --cron, has to be called first: {status}"
 
 
 def _refuse_circle(job: str, path: tuple[str, ...], source: Source, seen: set[str]) -> None:
@@ -188,7 +265,9 @@ def _refuse_circle(job: str, path: tuple[str, ...], source: Source, seen: set[st
     if last == job:
         raise ConfigError(
             f'job "{job}": it would wait for itself: {" --after ".join(path)}',
-            f"the others are as last called: jobrun show {path[-2]}" if len(path) > 2 else None,
+            f"the others are as last called: {options.typed('show', path[-2])}"
+            if len(path) > 2
+            else None,
         )
     if last in seen:
         return

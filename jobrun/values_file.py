@@ -3,8 +3,8 @@
     rows=5312
     {"path": "/srv/out/2026-09-04.parquet", "complete": true}
 
-Lines of NAME=VALUE, or of one JSON object each. The file is there, empty, before the command
-starts; what is in it after success is kept with the window, all of it or nothing.
+Lines of NAME=VALUE, or of one JSON object each. The command makes the file, in a folder that is
+ours alone; what is in it after success is kept with the window, all of it or nothing.
 """
 
 from __future__ import annotations
@@ -37,35 +37,39 @@ class ValuesFile:
         remove(path)  # of another ledger that counted its runs from 1
         try:
             make_folder(os.path.dirname(path))
-            os.close(kept.create(path))
         except OSError as error:
             self.path = None
             self.problem = f"{path}: {error.strerror or error}"
         except JobrunError as error:  # of the folder's maker
             self.path, self.problem = None, error.message
 
-    def take(self) -> Values:
-        """What the command has left, nothing where there is a problem; then the file is gone.
-
-        Before it is on record: who is killed in between has lost the run, and it runs again.
-        """
+    def read(self) -> Values:
+        """What the command has left, nothing where there is a problem."""
         if self.path is None:
             return ()
-        try:
-            return parse(_content(self.path))
-        except FileNotFoundError:
-            return ()  # the command's own choice
-        except OSError as error:
-            self.problem = f"can't be read: {error.strerror or error}"
-        except ValueError as error:
-            self.problem = str(error)
-        finally:
+        values, self.problem = read(self.path)
+        return values
+
+    def remove(self) -> None:
+        """Once it is on record: where jobrun is killed before, the next call reads what a command
+        has left that had marked its window."""
+        if self.path is not None:
             remove(self.path)
-        return ()
+
+
+def read(path: str) -> tuple[Values, str | None]:
+    """What a command has left, and why nothing of it can be kept. Never raises."""
+    try:
+        return parse(_content(path)), None
+    except FileNotFoundError:
+        return (), None  # it has left none
+    except OSError as error:
+        return (), f"can't be read: {error.strerror or error}"
+    except ValueError as error:
+        return (), str(error)
 
 
 def remove(path: str) -> None:
-    """Also that of a run whose processes are gone."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 

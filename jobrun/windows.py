@@ -86,13 +86,20 @@ def closed_windows(
             yield tile
 
 
-def merged(grid: Grid, start: int, ready: int, blocks: Iterable[Block]) -> Iterator[Window | Block]:
-    """The same as `tiles`, with one window for each free stretch."""
+def merged(
+    grid: Grid, start: int, ready: int, blocks: Iterable[Block], split: int
+) -> Iterator[Window | Block]:
+    """The same as `tiles`, with one window for each free stretch.
+
+    Two for the one that `split` lies in: what has ended by then is a window of its own.
+    """
     for free_from, free_to, block in stretches(start, ready, blocks):
-        end = closed_end(grid, free_from, free_to, ready)
-        if end > free_from:
-            partial = not (is_boundary(grid, free_from) and is_boundary(grid, end))
-            yield Window(free_from, end, partial, count(grid, free_from, end) or 1)
+        for limit in (min(split, ready), ready):
+            end = closed_end(grid, free_from, free_to, limit)
+            if end > free_from:
+                partial = not (is_boundary(grid, free_from) and is_boundary(grid, end))
+                yield Window(free_from, end, partial, count(grid, free_from, end) or 1)
+                free_from = end
         if block is not None:
             yield block
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from jobrun import places
+from jobrun import places, rows
 
 if TYPE_CHECKING:
     from jobrun.ledger import Ledger
@@ -57,6 +58,7 @@ class Jobrun:
         self.folder = folder
         self.ledger = folder / "jobrun.db"
         self.environment = clean_environment(JOBRUN_LEDGER=str(self.ledger))
+        self.foreign_events: tuple[str, ...] = ()  # kinds that the test itself writes
 
     def argv(self, *argv: str, now: str | None = None) -> list[str]:
         if now is not None:
@@ -126,9 +128,13 @@ def _without_ephemeral(err: bytes) -> str:
 
 
 @pytest.fixture
-def jobrun(tmp_path: Path) -> Jobrun:
-    """jobrun on a ledger of its own."""
-    return Jobrun(tmp_path)
+def jobrun(tmp_path: Path) -> Iterator[Jobrun]:
+    """jobrun on a ledger of its own; of the events on it each is of the closed set."""
+    made = Jobrun(tmp_path)
+    yield made
+    with contextlib.suppress(sqlite3.Error):  # some tests leave no ledger, or a broken one
+        kinds = {str(kind) for (kind,) in made.query("SELECT DISTINCT kind FROM jobrun_event")}
+        assert kinds <= {*rows.EVENTS, *made.foreign_events}
 
 
 @pytest.fixture(scope="session")

@@ -274,15 +274,20 @@ class Scene:
         open_ = query(self.ledger, "SELECT id FROM jobrun_run WHERE outcome IS NULL")
         running = query(self.ledger, "SELECT key FROM jobrun_window WHERE state = 'running'")
         yield from (f"left running: {row}" for row in open_ + running)
-        last: dict[str, tuple[int, int]] = {}
-        for job, token, pid, slot in query(
-            self.ledger, "SELECT job, token, pid, slot FROM jobrun_run ORDER BY id"
+        last: dict[str, tuple[int, str | None, str | None, int | None]] = {}
+        for job, key, token, pid, child, birth, slot in query(
+            self.ledger,
+            "SELECT job, key, token, pid, child_pid, birth, slot FROM jobrun_run ORDER BY id",
         ):
-            before, of = last.get(job, (0, 0))
-            of = 0 if slot is not None else of  # beside others, each claim has a token of its own
-            if token < before or (token == before) != (pid == of):
-                yield f"{job}: token {token} of {pid} after {before} of {of}"
-            last[job] = token, pid
+            before, of, tried, by = last.get(job, (0, None, None, None))
+            # Pids come again after some 30,000 processes, which is soon here; births do not.
+            call = f"{pid} {birth.split()[1]}" if birth is not None else of
+            # One a call; each further try of the same has its own, and each claim beside others.
+            # The same child is the same try, claimed again where nobody could tell that it was.
+            is_same = call == of and (key != tried or child == by) and slot is None
+            if token < before or (birth is not None and (token == before) != is_same):
+                yield f"{job}: token {token} of {call}, {key} after {before} of {of}, {tried}"
+            last[job] = token, call, key, child
         for name, token in query(self.ledger, "SELECT name, token FROM jobrun_job"):
             if token < stay.tokens.get(name, 0):
                 yield f"{name}: token {token} after {stay.tokens[name]}"

@@ -20,13 +20,13 @@ def unguarded(path: Path) -> Iterator[sqlite3.Connection]:
             (sql.replace("TEXT NOT NULL", "TEXT").replace("INTEGER NOT NULL", "INTEGER"), name)
             for sql, name in tables
         ]
-    _write_schema(path, loose)
+    write_schema(path, loose)
     try:
         with _open(path) as connection:
             connection.execute("PRAGMA ignore_check_constraints = ON")
             yield connection
     finally:
-        _write_schema(path, tables)
+        write_schema(path, tables)
 
 
 def put(path: Path, table: str, column: str, value: object, where: str = "1") -> None:
@@ -41,7 +41,8 @@ def _open(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _write_schema(path: Path, tables: list[tuple[str, str]]) -> None:
+def write_schema(path: Path, tables: list[tuple[str, str]]) -> None:
+    """The SQL of tables by name, as the next program that opens the file will read it."""
     with _open(path) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.executemany("UPDATE sqlite_master SET sql = ? WHERE name = ?", tables)

@@ -37,7 +37,7 @@ IMPOSSIBLE = {
     "an end without an outcome": "UPDATE jobrun_run SET ended = started",
     "a run of no window": "UPDATE jobrun_run SET key = 'j:x'",
     "two windows of one start": "INSERT INTO jobrun_window SELECT job, 'j:x', start, \"end\","
-    " state, attempts, failures, windows, partial, NULL, token, NULL, changed_at"
+    " state, attempts, failures, windows, partial, NULL, token, NULL, changed_at, counted_in"
     " FROM jobrun_window",
 }
 

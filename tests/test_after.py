@@ -201,6 +201,22 @@ def test_what_the_hint_says_lets_it_go_on(jobrun: Jobrun, how: str) -> None:
     assert started(after(jobrun)) == [hour("11"), hour("12")]
 
 
+def test_the_hint_is_of_whole_windows_of_the_upstream(jobrun: Jobrun) -> None:
+    """Its days are Berlin's and ours are not: only a boundary of its own can be typed."""
+    berlin = ("run", "up", "--every", "1d", "--tz", "Europe/Berlin", "--first", "2026-09-02")
+    noon = f"{DAY}T12:00Z"
+    assert jobrun(*berlin, *SHOW, now=noon).status == 0
+    ours = ("run", "j", *DAILY, "--first", "2026-09-01", "--after", "up")
+    found = jobrun(*ours, *SHOW, now=noon)
+    (hint,) = [line for line in found.lines if line.startswith("jobrun: hint: ")]
+    typed = hint.removeprefix("jobrun: hint: jobrun ").partition(";")[0]
+    assert typed == "backfill up --from 2026-08-31T22:00:00Z --to 2026-09-01T22:00:00Z"
+    assert jobrun(*typed.split(), now=noon).status == 0
+    assert started(jobrun(*ours, *SHOW, now=noon)) == [
+        f"2026-09-0{d}T00:00:00+00:00" for d in (1, 2)
+    ]
+
+
 def test_ours_can_be_skipped_instead(jobrun: Jobrun) -> None:
     """The other way out: our window not at all."""
     give_up(jobrun, "skipped")
@@ -262,14 +278,112 @@ def test_a_merged_window_of_the_upstream_counts_as_all_of_it(jobrun: Jobrun) -> 
     assert started(after(jobrun)) == [hour("10"), hour("11"), hour("12")]
 
 
-def test_a_merged_window_of_ours_waits_for_the_whole(jobrun: Jobrun) -> None:
-    """The upstream has to reach its end."""
+@pytest.mark.parametrize("on_failure", ["stop", "continue"])
+def test_a_merged_window_of_ours_goes_as_far_as_the_upstream(
+    jobrun: Jobrun, on_failure: str
+) -> None:
+    """R29, R44: what may run does not wait for what may not, or an upstream that is always a little
+    behind would keep it for ever; one window for what it has done, one for the rest."""
     upstream_at_eleven(jobrun)
-    assert started(after(jobrun, "--catch-up", "merge")) == []
+    merge = ("--catch-up", "merge", "--on-failure", on_failure)
+    first = after(jobrun, *merge)
+    assert started(first) == [hour("10")]
+    assert (skip_of(first)["reason"], skip_of(first)["key"]) == (
+        "upstream-pending",
+        f"j:{hour('11')}",
+    )
+    assert started(after(jobrun, *merge)) == []
     jobrun("run", "up", *HOURLY, *SHOW, now=FIVE_PAST)
-    assert started(after(jobrun, "--catch-up", "merge")) == [hour("10")]
-    (span,) = jobrun.query("select start, \"end\" from jobrun_window where job = 'j'")
-    assert span == (hour("10"), hour("13"))
+    assert started(after(jobrun, *merge)) == [hour("11")]
+    assert jobrun.query("select start, \"end\", windows from jobrun_window where job = 'j'") == [
+        (hour("10"), hour("11"), 1),
+        (hour("11"), hour("13"), 2),
+    ]
+
+
+def behind(jobrun: Jobrun, now: str) -> None:
+    """An upstream that is never as far as the clock."""
+    first = ("--first", f"{DAY}T10:00Z", "--lag", "70m")
+    assert jobrun("run", "up", *HOURLY, *first, *SHOW, now=f"{DAY}T{now}Z").status == 0
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "each", "late"),
+    [("latest", [["10"], ["11"], ["14"]], 2), ("merge", [["10"], ["11"], ["12"]], 0)],
+)
+def test_behind_an_upstream_with_a_lag_both_kinds_of_catching_up_go_on(
+    jobrun: Jobrun, catch_up: str, each: list[list[str]], late: int
+) -> None:
+    """R29, R31, R44: `latest` is the newest window that the upstream has come to; only older ones
+    are given up, and never one that has still to wait."""
+    found = []
+    for hours in ("12", "13", "16"):
+        behind(jobrun, f"{hours}:15")
+        call = after(jobrun, "--catch-up", catch_up, now=f"{DAY}T{hours}:16Z")
+        found.append([start[11:13] for start in started(call)])
+    assert found == each
+    gaps = jobrun.query("select start, \"end\", windows from jobrun_gap where job = 'j'")
+    assert gaps == ([(hour("12"), hour("14"), late)] if late else [])
+    ((mark,),) = jobrun.query("select watermark from jobrun_job where name = 'j'")
+    assert mark == hour("15")
+
+
+def test_latest_gives_up_nothing_while_the_upstream_stands(jobrun: Jobrun) -> None:
+    """It has done nothing of it: all waits, and nothing is gone when it comes."""
+    upstream_at_eleven(jobrun)
+    assert started(after(jobrun, "--catch-up", "latest")) == [hour("10")]
+    assert skip_of(after(jobrun, "--catch-up", "latest"))["reason"] == "upstream-pending"
+    assert jobrun.query("select * from jobrun_gap") == []
+    jobrun("run", "up", *HOURLY, *SHOW, now=FIVE_PAST)
+    assert started(after(jobrun, "--catch-up", "latest")) == [hour("12")]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "runs", "gaps"),
+    [
+        ("all", ["07", "08"], []),
+        ("latest", ["08"], [("07", "08")]),
+        ("merge", ["07"], []),
+    ],
+)
+def test_what_the_upstream_gave_up_keeps_nothing_below_it_from_its_turn(
+    jobrun: Jobrun, catch_up: str, runs: list[str], gaps: list[tuple[str, str]]
+) -> None:
+    """R29, R44: its watermark is past the dead window, ours go as far as that one."""
+    bad = ("--", "sh", "-c", "case $JOBRUN_KEY in *T09:*) exit 3;; esac")
+    first = ("--first", f"{DAY}T06:00Z")
+    jobrun("run", "up", *HOURLY, *first, "--max-attempts", "1", *bad, now=f"{DAY}T10:05Z")
+    ours = ("run", "j", *HOURLY, *first, "--after", "up", "--catch-up", catch_up)
+    assert started(jobrun(*ours, *SHOW, now=f"{DAY}T07:05Z")) == [hour("06")]
+    found = jobrun(*ours, *SHOW, now=f"{DAY}T10:06Z")
+    assert started(found) == [hour(each) for each in runs]
+    (waits,) = [line for line in found.lines if "reason=upstream-failed" in line]
+    assert fields(waits)["key"] == f"j:{hour('09')}"
+    given_up = jobrun.query("select start, \"end\" from jobrun_gap where job = 'j'")
+    assert given_up == [(hour(start), hour(end)) for start, end in gaps]
+    ((mark,),) = jobrun.query("select watermark from jobrun_job where name = 'j'")
+    assert mark == hour("09")
+
+
+def test_latest_goes_past_what_the_upstream_gave_up_to_what_it_has_done(jobrun: Jobrun) -> None:
+    """The newest window that may run stands for the older ones, that one too."""
+    give_up(jobrun, "dead")
+    assert started(after(jobrun, "--catch-up", "latest")) == [hour("12")]
+
+
+def test_resume_with_latest_gives_up_nothing_for_a_window_that_is_still_to_wait(
+    jobrun: Jobrun,
+) -> None:
+    """R29, R44: the newest that the upstream has come to, as a call with --catch-up latest."""
+    ours = ("run", "j", *HOURLY, "--first", f"{DAY}T07:00Z", "--after", "up")
+    jobrun("run", "up", *HOURLY, "--first", f"{DAY}T07:00Z", *SHOW, now=f"{DAY}T08:05Z")
+    assert started(jobrun(*ours, *SHOW, now=f"{DAY}T08:05Z")) == [hour("07")]
+    jobrun("run", "up", *HOURLY, *SHOW, now=f"{DAY}T10:05Z")
+    jobrun("pause", "j", now=f"{DAY}T14:05Z")
+    assert jobrun("resume", "j", "--catch-up", "latest", now=f"{DAY}T14:05Z").status == 0
+    gaps = "select start, \"end\", reason from jobrun_gap where job = 'j'"
+    assert jobrun.query(gaps) == [(hour("08"), hour("09"), "not-latest")]
+    assert started(jobrun(*ours, *SHOW, now=f"{DAY}T14:05Z")) == [hour("09")]
 
 
 def test_two_upstreams_have_to_come_both(jobrun: Jobrun) -> None:
@@ -326,6 +440,29 @@ def test_a_circle_of_two_that_both_wait_is_still_seen(jobrun: Jobrun) -> None:
     assert jobrun("run", "b", *HOURLY, "--after", "a", *SHOW, now=FIVE_PAST).status == 78
     events = jobrun.query("select kind, detail from jobrun_event where job = 'a'")
     assert events == [("after-changed", "nobody -> b")]
+
+
+def test_a_circle_is_refused_while_there_is_nothing_to_do_too(jobrun: Jobrun) -> None:
+    """Who writes the line tries it once, most likely between two windows."""
+    for job, up in (("up", None), ("j", "up")):
+        line = ("--after", up) if up else ()
+        assert jobrun("run", job, *HOURLY, *line, *SHOW, now=FIVE_PAST).status == 0
+    for up in ("j", "j:finished"):
+        found = jobrun("run", "up", *HOURLY, "--after", up, *SHOW, now=FIVE_PAST)
+        assert found.status == 78
+        assert "up --after j --after up" in found.stderr
+    assert jobrun("run", "j", *HOURLY, "--after", "up", *SHOW, now=FIVE_PAST).status == 0
+
+
+def test_each_change_of_after_is_on_record(jobrun: Jobrun) -> None:
+    """Also that nobody is waited for any more: then a window runs that was waiting."""
+    jobrun("run", "up", *HOURLY, *SHOW, now=FIVE_PAST)
+    for clock in ("13:06", "14:07"):
+        for line in (("--after", "up"), (), ("--after", "up:finished"), ("--after", "up")):
+            jobrun("run", "j", *HOURLY, *line, *SHOW, now=f"{DAY}T{clock}Z")
+    kind = "select detail from jobrun_event where kind = 'after-changed' and job = 'j' order by id"
+    changes = ["up -> nobody", "nobody -> up:finished", "up:finished -> up"]
+    assert [detail for (detail,) in jobrun.query(kind)] == [*changes, *changes]
 
 
 @pytest.mark.parametrize("text", ["", ",", "up,", ":finished", "up:done", "up:", "up:finished,up"])

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jobrun"
 # a module imports those that stand before it. A new module wants a place here; a new word in the
 # last column wants a reason.
 GROUPS = (
-    ("words", "errors instants value rows streams", ""),
+    ("words", "errors instants value rows streams weigh", ""),
     ("time", "walls expression windows schedule", "words"),
     (
         "options",
@@ -26,7 +26,7 @@ GROUPS = (
     ),
     (
         "planning",
-        "plans backlog upstream inputs consent changes unclosed asked asked_again fate policy"
+        "plans upstream backlog inputs consent changes unclosed asked asked_again fate policy"
         " breaker",
         "words time options",
     ),
@@ -54,14 +54,14 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips episodes key_file command report attempt attempts living turn by_hand setting"
-        " overlap run halt",
+        "call skips episodes key_file command report attempt attempts living outwait turn by_hand"
+        " setting overlap foreseen run halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (
         "screens",
         "checks standing strip picture story network screens screens.guide screens.runs"
-        " screens.skips screens.failures screens.events screens.status screens.history"
+        " screens.skips screens.events screens.status screens.failures screens.history"
         " screens.windows screens.show screens.origin screens.explain screens.logs screens.plan"
         " screens.graph screens.doctor",
         "words time options planning places ledger lock output tables",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from itertools import pairwise
@@ -12,11 +13,13 @@ import pytest
 from jobrun import fate, places
 from jobrun import job as jobs
 from jobrun.instants import from_iso, iso_z
-from tests.conftest import Jobrun, Result, instant, is_alive, until
+from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, until
+from tests.scenes import HOLD, Held, altered, linux
 
 NOW = "2026-09-04T12:05:00Z"
 HOURLY = ("--every", "1h")
 KEY = "a:2026-09-04T11:00:00+00:00"
+SHORTLY = ("--retries", "1", "--retry-delay", "0")
 # Says which attempt it is; fails as long as the attempt is below the argument, with 10 + attempt.
 UNTIL = (
     "sh",
@@ -135,8 +138,13 @@ def test_R03_a_call_during_the_wait_says_what_is_waited_for(jobrun: Jobrun) -> N
     assert " reason=lock-held " in found.stderr
     assert f":{process.pid} attempt=2 next=2026-09-04T12:06:" in found.stderr
     assert found.stdout == ""
+    for argv in (("plan", "a"), ("retry", "a", "--dry-run")):
+        plan = jobrun(*argv, now=later(5)).stdout
+        assert ("lock-held" in plan, "lock: held by run 1, " in plan) == (True, True), plan
+        assert "retry-later" not in plan
     process.kill()
     process.communicate(timeout=20)
+    assert "retry-later" in jobrun("plan", "a", now=later(5)).stdout
 
 
 def test_kill_9_during_the_wait_loses_nothing(jobrun: Jobrun) -> None:
@@ -184,6 +192,7 @@ def test_another_holder_during_the_wait_goes_before(jobrun: Jobrun) -> None:
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (11, b"1 new\n")
     assert jobrun.query("select count(*) from jobrun_run where outcome is null") == [(0,)]
+    assert events(jobrun) == []  # how it goes on is the other's to tell
 
 
 def _waits(jobrun: Jobrun) -> bool:
@@ -316,11 +325,11 @@ def test_a_lost_run_counts(jobrun: Jobrun) -> None:
     assert events(jobrun) == ["lost", "dead"]
 
 
-def lose(jobrun: Jobrun, *options: str) -> None:
-    """A call of the job a at NOW that is killed with its command."""
+def lose(jobrun: Jobrun, *options: str, now: str = NOW, fails: str = "none") -> None:
+    """A call of the job a that is killed with its command; it fails first for that key."""
     ready = jobrun.folder / "ready"
-    waits = ("sh", "-c", "echo $$ > ready; exec sleep 600")
-    process = jobrun.start("run", "a", *options, "--", *waits, now=NOW)
+    waits = f'[ "$JOBRUN_KEY" != {fails} ] || exit 1; echo $$ > ready; exec sleep 600'
+    process = jobrun.start("run", "a", *options, "--", "sh", "-c", waits, now=now)
     until(lambda: ready.exists() and ready.read_text().endswith("\n"), "the command")
     process.kill()
     process.communicate(timeout=20)
@@ -421,6 +430,46 @@ def test_a_unit_of_key_is_tried_again_by_its_next_call(jobrun: Jobrun) -> None:
     assert (jobrun(*plain, now=NOW).status, jobrun(*plain, now=NOW).stdout) == (11, "2 retry\n")
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_another_file_is_not_tried_under_the_key_of_the_one_that_failed(
+    jobrun: Jobrun, gone: bool
+) -> None:
+    """It came during the wait: the call ends with its failure, the next one names what is there."""
+    file = jobrun.folder / "in.csv"
+    file.write_text("one\n")
+    call = ("run", "a", "--key-file", "in.csv", "--retries", "2", "--retry-delay", "1m", "--")
+    process = jobrun.start(*call, "sh", "-c", "cat in.csv; exit 3", now=NOW)
+    lock = Path(places.locks_folder(str(jobrun.ledger))) / f"{places.slug('a')}.lock"
+    until(lambda: lock.exists() and b" attempt=2 " in lock.read_bytes(), "the wait")
+    other = jobrun.folder / "new"
+    other.write_text("another\n")
+    if gone:
+        file.unlink()
+    else:
+        other.replace(file)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (3, b"one\n")
+    assert err.count(b'error: --key-file "in.csv" is no longer the same file: not tried again') == 1
+    assert (outcomes(jobrun), events(jobrun)) == ([(1, "failed")], ["failed"])
+    if gone:
+        other.replace(file)
+    found = jobrun(*call, "cat", "in.csv", now=NOW)
+    assert (found.status, found.stdout) == (0, "another\n")
+    assert jobrun.query("select count(distinct key) from jobrun_window") == [(2,)]
+
+
+def test_the_same_file_is_tried_again(jobrun: Jobrun) -> None:
+    """In the call, as a window is; one that the command itself has rewritten is another one."""
+    file = jobrun.folder / "in.csv"
+    file.write_text("one\n")
+    call = ("run", "a", "--key-file", "in.csv", *SHORTLY, "--", "sh", "-c")
+    script = 'cat in.csv; [ "$JOBRUN_ATTEMPT" = 2 ]'
+    assert jobrun(*call, script, now=NOW).stdout == "one\n" * 2
+    file.write_text("another\n")
+    rewrites = jobrun(*call, "cat in.csv; echo more >> in.csv", now=NOW)
+    assert (rewrites.status, rewrites.stdout) == (76, "another\n")
+
+
 # -- lost, and a person decides --------------------------------------------------------------------
 
 
@@ -488,6 +537,107 @@ def test_a_job_that_fails_is_one_event_and_its_recovery_one(jobrun: Jobrun) -> N
     jobrun("run", "p", "--", "false")
     jobrun("run", "p", "--", "true")
     assert events(jobrun)[2:] == ["failed", "recovered"]
+
+
+def test_a_failure_whose_wait_is_ended_is_told_of(jobrun: Jobrun) -> None:
+    """By a signal the call never makes it good: one event, and one when a later call has."""
+    process = waiting(jobrun)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert events(jobrun) == ["failed"]
+    assert jobrun.query("select key, detail from jobrun_event") == [(KEY, "exit 11, run=1")]
+    jobrun("run", "a", *HOURLY, "--", *UNTIL, "2", now=later(75))
+    assert events(jobrun) == ["failed", "recovered"]
+
+
+def test_a_plain_failure_whose_wait_is_stopped_is_told_of(jobrun: Jobrun) -> None:
+    """FAILING says the screen, and so do the events."""
+    retries = ("--retries", "2", "--retry-delay", "1m")
+    process = jobrun.start("run", "a", *retries, "--", "false", now=NOW)
+    lock = Path(places.locks_folder(str(jobrun.ledger))) / f"{places.slug('a')}.lock"
+    until(lambda: lock.exists() and b" attempt=2 " in lock.read_bytes(), "the wait")
+    assert jobrun("stop", "a", now=later(5)).status == 0
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert sorted(map(str, events(jobrun))) == ["failed", "stop"]
+
+
+def test_a_failure_whose_next_try_is_paused_is_told_of(jobrun: Jobrun) -> None:
+    """A pause during the wait: the try does not begin, the failure stands."""
+    options = (*HOURLY, "--retries", "3", "--retry-delay", "2s")
+    process = jobrun.start("run", "a", *options, "--", *UNTIL, "9", now=NOW)
+    until(lambda: jobrun.ledger.exists() and _waits(jobrun), "the failure")
+    assert jobrun("pause", "a", now=NOW).status == 0
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (11, b"1 new\n")
+    assert events(jobrun) == ["paused", "failed"]
+
+
+# Fails with 3, then holds.
+THEN_HOLDS = ("sh", "-c", '[ "$JOBRUN_ATTEMPT" != 1 ] || exit 3; exec "$@"', "sh", *HOLD)
+
+
+def stop_it(jobrun: Jobrun, held: Held, how: str) -> None:
+    """To its end; a command whose stdin ends first would succeed."""
+    if how == "stop":
+        assert jobrun("stop", "a", now=NOW).status == 0
+    elif how == "TERM":
+        held.wrapper.send_signal(signal.SIGTERM)
+    else:
+        stat = Path(f"/proc/{held.pid}/stat").read_text()
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    held.wrapper.wait(20)
+
+
+@pytest.mark.parametrize("how", ["stop", "TERM", pytest.param("guardian", marks=linux)])
+def test_a_failure_whose_next_try_is_stopped_is_told_of(jobrun: Jobrun, how: str) -> None:
+    """The call does not make it good; one event of the failure, and one when a later call has."""
+    held = Held(jobrun, "a", *HOURLY, *SHORTLY, command=THEN_HOLDS, now=NOW)
+    stop_it(jobrun, held, how)
+    held.release()
+    assert outcomes(jobrun) == [(1, "failed"), (2, "interrupted")]
+    failed = "select key, detail from jobrun_event where kind = 'failed'"
+    assert jobrun.query(failed) == [(KEY, "exit 3, run=1")]
+    jobrun("run", "a", *HOURLY, "--", "true", now=later(75))
+    assert [kind for kind in events(jobrun) if kind != "stop"] == ["failed", "recovered"]
+
+
+def test_a_plain_failure_whose_next_try_is_stopped_is_told_of(jobrun: Jobrun) -> None:
+    """As one of a window."""
+    held = Held(jobrun, "a", *SHORTLY, command=THEN_HOLDS, now=NOW)
+    stop_it(jobrun, held, "TERM")
+    assert held.release().status == 128 + signal.SIGTERM
+    assert events(jobrun) == ["failed"]
+
+
+def test_a_failure_whose_next_try_does_not_end_is_told_of(jobrun: Jobrun) -> None:
+    """Something of it survives the ladder: the call ends, and the run is left as it is."""
+    survives = (
+        "from jobrun.attempt import Attempt\n"
+        "real = Attempt.perform\n"
+        "def perform(self, child):\n"
+        "    alive = (1,) if self.claimed.attempt == 2 else ()\n"
+        "    return real(self, child)._replace(survivors=alive)\n"
+        "Attempt.perform = perform"
+    )
+    found = altered(jobrun, survives, "run", "a", *HOURLY, *SHORTLY, "--", "false", now=NOW)
+    assert " what=not-ended " in found.stderr
+    assert outcomes(jobrun) == [(1, "failed"), (2, None)]
+    assert events(jobrun) == ["failed"]
+
+
+def test_what_marked_itself_before_it_was_stopped_has_not_failed(jobrun: Jobrun) -> None:
+    """The second try has made it good, and nothing is told."""
+    marks = (
+        "import os, sqlite3, jobrun; c = sqlite3.connect(os.environ['JOBRUN_LEDGER'], timeout=30,"
+        " isolation_level=None); c.execute('BEGIN IMMEDIATE'); jobrun.done(c); c.execute('COMMIT');"
+        f"{HOLD[2]}"
+    )
+    command = (*THEN_HOLDS[:4], PYTHON, "-uc", marks)
+    held = Held(jobrun, "a", *HOURLY, *SHORTLY, command=command, now=NOW)
+    stop_it(jobrun, held, "TERM")
+    assert " PROCESSED job=a " in held.release().stderr
+    assert events(jobrun) == []
 
 
 # -- stopping what hangs ---------------------------------------------------------------------------
@@ -620,6 +770,25 @@ def test_retry_before_a_call_has_said_what_a_lost_run_comes_to(
     assert "WARNING" not in found.stderr
     assert state(jobrun)[0] == "processed"
     assert events(jobrun) == ["lost"]
+
+
+@pytest.mark.parametrize(
+    ("options", "comes_to"), [(("--on-lost", "hold"), "held"), (("--max-attempts", "1"), "dead")]
+)
+def test_a_lost_run_that_has_no_turn_in_the_retry_is_told(
+    jobrun: Jobrun, options: tuple[str, ...], comes_to: str
+) -> None:
+    """The retry ends at a window before it: held or dead, with one event and one WARNING."""
+    call = ("run", "a", *HOURLY, "--on-failure", "continue", *options)
+    assert jobrun(*call, "--first", "2026-09-04T11:00Z", "--", "false", now=NOW).status == 1
+    lose(jobrun, *call[2:], now="2026-09-04T13:05:00Z", fails=KEY)
+    found = jobrun("retry", "a", "--on-failure", "stop", "--", "false", now=later(3900))
+    lost = "a:2026-09-04T12:00:00+00:00"
+    assert (found.status, state(jobrun, lost)) == (1, (comes_to, 1, 1))
+    assert found.stderr.count(f" WARNING job=a what={comes_to} key={lost} ") == 1
+    assert f"jobrun retry a {lost}" in found.stderr
+    told = jobrun.query("select kind from jobrun_event where key = ? order by id", lost)
+    assert told == [("lost",), (comes_to,)]
 
 
 def test_retry_of_units_makes_them_due(jobrun: Jobrun) -> None:

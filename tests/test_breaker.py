@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from jobrun import places
 from tests.conftest import PYTHON, Jobrun, Result, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX: sh, signals")
@@ -111,6 +114,33 @@ def test_M6_tries_within_a_call_are_no_windows(jobrun: Jobrun) -> None:
     assert events(jobrun) == [("paused", "by jobrun: 2 windows failed")]
 
 
+@pytest.mark.parametrize(("limit", "pauses"), [("1", True), ("2", False)])
+@pytest.mark.parametrize("when", ["wait", "try"])
+def test_M6_a_failure_that_the_call_no_longer_makes_good_is_weighed(
+    jobrun: Jobrun, when: str, limit: str, pauses: bool
+) -> None:
+    """Stopped as it waits for its next try, or in that: the pause is told once, quiet or not."""
+    delay = {"wait": "1m", "try": "0"}[when]
+    tries = ("--retries", "2", "--retry-delay", delay, "--pause-after", limit, "-q")
+    script = '[ "$JOBRUN_ATTEMPT" != 1 ] || exit 3; touch tried; exec sleep 60'
+    call = ("run", "j", "--every", "1h", "--first", at("11:00"), *tries)
+    process = jobrun.start(*call, "--", "sh", "-c", script, now=at("12:05"))
+    lock = Path(places.locks_folder(str(jobrun.ledger))) / f"{places.slug('j')}.lock"
+    if when == "wait":
+        until(lambda: lock.exists() and b" attempt=2 " in lock.read_bytes(), "the wait")
+    else:
+        until((jobrun.folder / "tried").exists, "the try")
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert tripped(Result(143, "", err.decode())) == pauses
+    assert events(jobrun) == [("paused", "by jobrun: 1 window failed")] * pauses
+    assert jobrun.query("select failing from jobrun_job") == [(1,)]
+    before = runs(jobrun)
+    jobrun(*call, "--", "true", now=at("12:30"))
+    assert (runs(jobrun) == before) == pauses
+
+
 @pytest.mark.parametrize("schedule", [("--every", "1h"), ("--cron", "0 * * * *")])
 def test_windows_that_wait_count_once_they_are_ready(
     jobrun: Jobrun, schedule: tuple[str, str]
@@ -121,6 +151,17 @@ def test_windows_that_wait_count_once_they_are_ready(
     times = ("10:10", "11:05", "11:12", "12:09", "12:20")
     assert called(jobrun, call, *map(at, times)) == [False, False, False, False, True]
     assert {run[0] for run in runs(jobrun)} == {f"j:{DAY}T02:00:00+00:00"}
+
+
+def test_windows_that_were_skipped_meanwhile_do_not_wait(jobrun: Jobrun) -> None:
+    """The failed one and those behind it are done without: two have failed, and none waits."""
+    calls = ("run", "j", "--every", "1h", "--pause-after", "3", "--first", at("10:00"))
+    call = (*calls, "--", "false")
+    assert called(jobrun, call, at("11:05")) == [False]
+    span = ("--from", at("10:00"), "--to", at("14:00"))
+    assert jobrun("skip", "j", *span, "--reason", "x", now=at("14:05")).status == 0
+    assert called(jobrun, call, at("15:05"), at("16:05")) == [False, True]
+    assert events(jobrun) == [("paused", "by jobrun: 3 windows failed or wait for one that did")]
 
 
 def test_a_person_who_resumes_it_gives_it_as_many_windows_again(jobrun: Jobrun) -> None:
@@ -206,6 +247,53 @@ def test_what_a_person_tries_by_hand_does_not_count(probed: Jobrun) -> None:
     assert probed.query("select paused_by from jobrun_job") == [("jobrun",)]
 
 
+def test_the_tries_of_a_rerun_are_reruns_and_do_not_count(jobrun: Jobrun) -> None:
+    """A processed window that a person ran again in vain made half of a pause."""
+    call = ("run", "j", "--every", "1h", "--pause-after", "2", "--retries", "1", "--retry-delay=1s")
+    assert jobrun(*call, *PICKY, now=at("12:05")).status == 0
+    kind = ("--", "sh", "-c", 'echo "$JOBRUN_KIND $JOBRUN_ATTEMPT"; exit 3')
+    found = jobrun("rerun", "j", at("11:00"), *kind, now=at("12:06"))
+    assert (found.status, found.stdout) == (3, "rerun 2\nrerun 3\n")
+    assert jobrun.query("select failing from jobrun_job") == [(0,)]
+    assert called(jobrun, (*call, *PICKY), at("13:05"), BAD=at("12:00")) == [False]
+    assert jobrun.query("select failing, paused_at from jobrun_job") == [(1, None)]
+
+
+def test_what_is_retried_by_hand_does_not_count(jobrun: Jobrun) -> None:
+    """Two old dead windows, in vain, and one new one that fails are one failed window."""
+    call = ("run", "j", "--every", "1h", "--max-attempts", "1", "--pause-after", "3")
+    assert not any(called(jobrun, (*call, *PICKY), at("10:05"), at("11:05"), **bad("09", "10")))
+    assert jobrun(*call, *PICKY, now=at("12:05")).status == 0
+    by_hand = ("retry", "j", "--on-failure", "continue")
+    found = jobrun(*by_hand, *PICKY, now=at("12:06"), env=bad("09", "10"))
+    assert found.stderr.count("jobrun: FAILED ") == 2
+    assert jobrun.query("select failing, state from jobrun_job, jobrun_window") == [
+        (0, "dead"), (0, "dead"), (0, "processed"),
+    ]  # fmt: skip
+    assert called(jobrun, (*call, *PICKY), at("13:05"), **bad("12")) == [False]
+    assert jobrun.query("select failing, paused_at from jobrun_job") == [(1, None)]
+
+
+def test_a_retry_by_hand_that_is_lost_does_not_count(jobrun: Jobrun) -> None:
+    """Whoever finds it; the window counts at its next failure in its turn."""
+    call = ("run", "j", "--every", "1h", "--pause-after", "2", "--first", at("09:00"))
+    assert called(jobrun, (*call, *PICKY), at("10:05"), **bad("09")) == [False]
+    assert jobrun("retry", "j", *PICKY, now=at("10:06")).status == 0
+    assert called(jobrun, (*call, *PICKY), at("11:05"), **bad("10")) == [False]
+    by_hand = ("retry", "j", "--stdin", "inherit", "--", *HOLD)
+    held = jobrun.start(*by_hand, stdin=subprocess.PIPE, now=at("11:10"))
+    assert held.stdout is not None
+    assert held.stdout.readline() == b"ready\n"
+    cleared = "failing = 0, failing_since = null, failing_row = failing_row + 1"
+    jobrun.change(f"update jobrun_job set {cleared}")
+    held.kill()
+    held.communicate(timeout=20)
+    until(lambda: "LOST" in jobrun("retry", "j", "--", "false", now=at("11:20")).stderr, "the lock")
+    assert jobrun.query("select failing from jobrun_job") == [(0,)]
+    assert called(jobrun, (*call, *PICKY), at("11:30"), **bad("10")) == [False]
+    assert jobrun.query("select failing from jobrun_job") == [(1,)]
+
+
 def test_a_lost_run_is_a_failure_too(jobrun: Jobrun) -> None:
     """kill -9: its window counts, the next failure of another hour is the second."""
     call = ("run", "j", "--every", "1h", "--pause-after", "2", "--first", at("09:00"))
@@ -225,6 +313,89 @@ def test_a_lost_run_is_a_failure_too(jobrun: Jobrun) -> None:
     until(again, "the lock")
     assert jobrun.query("select failing from jobrun_job") == [(1,)]
     assert tripped(jobrun(*call, *PICKY, now=at("12:10"), env=bad("09")))
+
+
+def lose(jobrun: Jobrun, call: tuple[str, ...], now: str) -> None:
+    """A call that is killed while its command runs; its guardian may be at work still."""
+
+    def is_killed() -> bool:
+        held = jobrun.start(
+            *call, "--stdin", "inherit", "--", *HOLD, stdin=subprocess.PIPE, now=now
+        )
+        assert held.stdout is not None
+        is_ready = held.stdout.readline() == b"ready\n"
+        held.kill()
+        held.communicate(timeout=20)
+        return is_ready
+
+    until(is_killed, "the lock, and a window")
+
+
+def after_loss(jobrun: Jobrun, call: tuple[str, ...], now: str, *command: str) -> Result:
+    """The call that finds it."""
+    seen: list[Result] = []
+
+    def found() -> bool:
+        seen.append(jobrun(*call, "--", *command, now=now))
+        return "LOST" in seen[-1].stderr
+
+    until(found, "the lock")
+    return seen[-1]
+
+
+def test_M6_lost_windows_pause_it_as_surely(jobrun: Jobrun) -> None:
+    """kill -9 each hour: after three the next call finds the third lost, and runs nothing."""
+    calls = ("run", "j", "--every", "1h", "--first", at("11:00"), "--max-attempts", "1", "-q")
+    call = (*calls, "--pause-after", "3", "--busy-exit", "7")
+    for time in ("12:05", "13:05", "14:05"):
+        lose(jobrun, call, at(time))
+    found = after_loss(jobrun, call, at("15:05"), "echo", "no")
+    assert (found.status, found.stdout, tripped(found)) == (7, "", True)
+    assert found.stderr.count("what=paused") == 1
+    assert 'why="3 windows failed"' in found.stderr
+    assert found.stderr.count(" LOST ") == found.stderr.count("what=dead") == 1
+    keys = [f"j:{DAY}T{hour}:00:00+00:00" for hour in ("11", "12", "13")]
+    assert runs(jobrun) == [(key, 1, "lost") for key in keys]
+    assert not tripped(jobrun(*call, "--", "echo", "no", now=at("16:05")))
+    assert len(runs(jobrun)) == 3
+    assert events(jobrun) == [("paused", "by jobrun: 3 windows failed")]
+
+
+def test_those_that_wait_for_a_lost_one_count_too(jobrun: Jobrun) -> None:
+    """One window is lost at each try: the second one that closes is the last straw."""
+    call = ("run", "j", "--every", "1h", "--first", at("09:00"), "--pause-after", "2")
+    for time in ("10:05", "10:10", "10:15"):
+        lose(jobrun, call, at(time))
+    found = after_loss(jobrun, call, at("11:05"), "echo", "no")
+    assert (found.stdout, tripped(found)) == ("", True)
+    assert 'why="2 windows failed or wait for one that did"' in found.stderr
+    assert len(events(jobrun)) == 1
+
+
+def test_a_lost_probe_pauses_it_again_from_then(jobrun: Jobrun) -> None:
+    """Found at 11:15: the next one at 12:15; no second event, no second WARNING."""
+    call = (*HOURLY, "--pause-after", "1", "--resume-after", "1h")
+    assert called(jobrun, (*call, "--", "false"), at("10:05")) == [True]
+    lose(jobrun, call, at("11:10"))
+    found = after_loss(jobrun, call, at("11:15"), "echo", "no")
+    assert (found.stdout, tripped(found)) == ("", False)
+    assert "reason=paused until=2026-09-04T12:15:00Z" in found.stderr
+    assert "reason=paused" in jobrun(*call, "--", "echo", "no", now=at("11:20")).stderr
+    assert len(events(jobrun)) == 1
+    assert "what=resumed" in jobrun(*call, "--", "true", now=at("12:15")).stderr
+    assert [run[2] for run in runs(jobrun)] == ["failed", "lost", "succeeded"]
+
+
+def test_a_loss_that_leaves_nothing_to_do_pauses_it_too(jobrun: Jobrun) -> None:
+    """There is no run that the pause could keep from its turn; it is told all the same."""
+    call = (*HOURLY, "--pause-after", "1", "--max-attempts", "1")
+    lose(jobrun, call, at("10:05"))
+    found = after_loss(jobrun, call, at("10:10"), "echo", "no")
+    assert (found.stdout, tripped(found)) == ("", True)
+    assert (found.status, "SKIPPED" in found.stderr) == (0, False)
+    assert not tripped(jobrun(*call, "--", "echo", "no", now=at("11:05")))
+    assert [run[2] for run in runs(jobrun)] == ["lost"]
+    assert len(events(jobrun)) == 1
 
 
 def test_the_screens_say_that_it_paused_itself(probed: Jobrun) -> None:
@@ -254,3 +425,36 @@ def test_where_there_are_no_windows_none_can_fail(
     """2, the option is named."""
     found = jobrun("run", "j", *options, "--", "true")
     assert (found.status, message in found.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_probe"),
+    [(("--pause-after", "1"), False), (("--pause-after", "1", "--resume-after", "1h"), True)],
+    ids=["trips", "probe"],
+)
+def test_R47_the_plan_foresees_that_what_is_lost_pauses_the_job(
+    jobrun: Jobrun, options: tuple[str, ...], is_probe: bool
+) -> None:
+    """As the call will say it: the loss, the pause, the skip, and no run; nothing is written."""
+    call = (*HOURLY, *options)
+    if is_probe:  # what is lost then is the probe
+        assert called(jobrun, (*call, "--", "false"), at("10:05")) == [True]
+    lose(jobrun, call, at("11:10"))
+    record = "select * from jobrun_job, jobrun_run, jobrun_window"
+    before = jobrun.query(record)
+    plan = ("plan", "j")
+    until(lambda: "LOST: " in jobrun(*plan, now=at("11:15")).stdout, "the guardian to end")
+    for argv in (plan, (*call, "--dry-run", "--", "echo", "no")):
+        shown = jobrun(*argv, now=at("11:15")).stdout
+        assert ("\nskip " in shown, "\nrun " in shown) == (True, False), shown
+        assert "paused" in shown
+        assert ("WARNING: what=paused" in shown) == (not is_probe)
+    as_data = json.loads(jobrun("plan", "j", "--json", now=at("11:15")).stdout)
+    assert (as_data["runs"], as_data["runs_in_all"]) == ([], 0)
+    assert [skip["reason"] for skip in as_data["skips"]] == ["paused"]
+    assert jobrun.query(record) == before
+    found = after_loss(jobrun, call, at("11:15"), "echo", "no")
+    assert (found.stdout, "reason=paused" in found.stderr) == ("", True)
+    assert tripped(found) == (not is_probe)
+    ((why,),) = jobrun.query("select paused_reason from jobrun_job")
+    assert as_data["paused"]["reason"] == why

@@ -171,6 +171,10 @@ def test_watermark_is_printed_and_set_with_a_reason(sales: Jobrun) -> None:
     assert refused.status == 2
     assert "--reason" in refused.stderr
     assert sales("watermark", "sales", "--set", at(10), "--reason", "x", now=NOW).status == 0
+    # Up again over what is done: to where it has come, as the line says.
+    told = "2026-09-04T12:00:00Z -> 2026-09-04T12:00:00Z: x"
+    moved = "select detail from jobrun_event where kind = 'watermark-set'"
+    assert sales.query(moved) == [(told,)]
     assert (
         sales("watermark", "sales", "--set", "2026-09-04T13:00Z", "--reason", "x", now=NOW).status
         == 2
@@ -188,14 +192,14 @@ def test_watermark_is_printed_and_set_with_a_reason(sales: Jobrun) -> None:
         (("skip", "--from", at(6), "--to", at(8), "--reason", "x"), "would-skip windows=2 why=x"),
         (
             ("watermark", "--set", at(10), "--reason", "x"),
-            "would-set-watermark watermark=2026-09-04T10:00:00Z why=x",
+            "would-set-watermark watermark=2026-09-04T12:00:00Z why=x",
         ),
         (("forget",), "would-forget"),
     ],
     ids=["skip", "skip a range", "watermark", "forget"],
 )
 def test_a_dry_run_changes_nothing(sales: Jobrun, act: tuple[str, ...], told: str) -> None:
-    """It says what would be, and asks nobody."""
+    """It says what would be, a watermark that goes up again over what is done too; asks nobody."""
     tables = ("job", "window", "gap", "event", "run")
     before = [sales.query(f"select * from jobrun_{table}") for table in tables]
     found = sales(act[0], "sales", *act[1:], "--dry-run", now=NOW)
@@ -242,3 +246,52 @@ def test_a_key_beside_windows_does_not_change_what_rerun_goes_by(sales: Jobrun) 
     sales("run", "sales", "--key", "extra", "--", "true", now=NOW)
     assert sales("rerun", "sales", at(9), now=NOW).stdout == "09 rerun 2\n"
     assert sales("plan", "sales", now=NOW).status == 0
+
+
+@pytest.mark.parametrize(
+    "act", [("rerun", "p", "today"), ("backfill", "p", "--from", at(10), "--to", at(11))]
+)
+def test_a_plain_job_is_not_given_a_schedule_by_hand(jobrun: Jobrun, act: tuple[str, ...]) -> None:
+    """What is told instead runs it, and its crontab's line goes on."""
+    line = ("run", "p", "--timeout", "1h", "--", "sh", "-c", "echo again")
+    jobrun(*line, now=NOW)
+    for more in ((), ("--every", "1h")):
+        found = jobrun(*act, *more, now=NOW)
+        assert found.status == 2
+        assert found.lines == [
+            'jobrun: error: job "p" has no windows',
+            "jobrun: hint: each call runs it: jobrun run p --timeout 1h -- sh -c 'echo again'",
+        ]
+    assert jobrun(*line, now=NOW).status == 0
+    window = jobrun("run", "p", "--every", "1h", "--window", at(10), "--", "true", now=NOW)
+    assert (window.status, "its own line would be refused" in window.stderr) == (2, True)
+    assert jobrun(*line, now=NOW).status == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("processed", "jobrun run u --key k1-2 -- COMMAND"),
+        ("failed", "jobrun retry u u:k1"),
+        ("dead", "jobrun retry u u:k1"),
+    ],
+)
+def test_a_unit_is_run_again_by_its_key(jobrun: Jobrun, state: str, told: str) -> None:
+    """rerun is for windows: what is told goes by what became of the unit."""
+    jobrun("run", "u", "--key", "k1", "--", "true", now=NOW)
+    jobrun.change("update jobrun_window set state = ?", state)
+    for key in ("k1", "u:k1"):
+        found = jobrun("rerun", "u", key, "--every", "1h", now=NOW)
+        assert (found.status, found.lines[-1]) == (2, f"jobrun: hint: {told}")
+    other = jobrun("rerun", "u", "k2", now=NOW)
+    assert other.lines[-1] == "jobrun: hint: jobrun run u --key k2 -- COMMAND"
+    assert jobrun("run", "u", "--key", "k3", "--", "true", now=NOW).status == 0
+
+
+def test_a_window_by_hand_may_stand_beside_units(jobrun: Jobrun) -> None:
+    """A schedule is in the way of no call with --key."""
+    jobrun("run", "u", "--key", "k1", "--", "true", now=NOW)
+    window = ("--every", "1h", "--window", at(10))
+    assert jobrun("run", "u", *window, "--", "true", now=NOW).status == 0
+    assert jobrun.query("select count(*) from jobrun_window") == [(2,)]
+    assert jobrun("run", "u", "--key", "k2", "--", "true", now=NOW).status == 0

@@ -13,6 +13,8 @@ import pytest
 from jobrun import command, errors, placeholders, rows
 from jobrun.screens.guide import ENVIRONMENT, EXIT_CODES, GUIDE, PLACEHOLDERS, SKIP_REASONS, TOPICS
 from tests.conftest import Jobrun
+from tests.orphans import orphaned
+from tests.scenes import Held, linux, posix
 
 WaitFor = Callable[[Callable[[], bool], str], None]
 NOON = "2026-09-04T12:05Z"
@@ -296,6 +298,67 @@ def test_plan_sees_that_calls_come_late(jobrun: Jobrun) -> None:
         assert jobrun(*argv, now=f"2026-09-04T{hour}:00Z").status == 0
     late = "note: its runs begin 50m after their window is ready: call it more often\n"
     assert late in jobrun("plan", "sales", now="2026-09-04T18:00Z").stdout
+
+
+CALL = ("run", "a", "--every", "1h", "--first", "2026-09-04T09:00Z")
+
+
+@posix
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("plan", "a"),
+        (*CALL, "--dry-run", "--", "true"),
+        ("retry", "a", "--dry-run"),
+        ("rerun", "a", "2026-09-04T09:00Z", "--dry-run"),
+        ("backfill", "a", "--from", "2026-09-04T09:00Z", "--to", "2026-09-04T10:00Z", "--dry-run"),
+    ],
+)
+def test_R47_while_the_job_runs_the_plan_says_that_the_call_is_skipped(
+    jobrun: Jobrun, argv: tuple[str, ...]
+) -> None:
+    """As the call itself: lock-held, by which run; nothing would be run or tried again."""
+    assert jobrun(*CALL, "--", "true", now="2026-09-04T10:05Z").status == 0
+    assert jobrun(*CALL, "--", "false", now="2026-09-04T11:05Z").status == 1
+    held = Held(jobrun, "a", *CALL[2:], now=NOON)
+    shown = jobrun(*argv, now=NOON)
+    assert shown.status == 0, shown.stderr
+    words = [line.split()[:3] for line in shown.stdout.splitlines()]
+    assert ["skip", "-", "lock-held"] in words
+    assert "run" not in [line[0] for line in words]
+    assert "lock: held by run 3, " in shown.stdout
+    if "--dry-run" in argv:
+        called = jobrun(*(word for word in argv if word != "--dry-run"), now=NOON)
+        assert (called.stdout, "reason=lock-held" in called.stderr) == ("", True)
+    held.release()
+    assert "lock: free" in jobrun(*argv, now=NOON).stdout
+
+
+@linux
+def test_R47_while_a_command_lives_on_without_its_wrapper_the_plan_says_so(jobrun: Jobrun) -> None:
+    """orphan-alive, whether the call would wait for the lock or not."""
+    with orphaned(jobrun, *CALL[2:], now=NOON):
+        for more in ((), ("--wait", "1s")):
+            shown = jobrun(*CALL, *more, "--dry-run", "--", "true", now=NOON).stdout
+            assert "skip  a:2026-09-04T09:00" in shown
+            assert "orphan-alive" in shown
+            called = jobrun(*CALL, *more, "--", "true", now=NOON).stderr
+            assert "reason=orphan-alive key=a:2026-09-04T09:00" in called
+
+
+@posix
+def test_a_call_that_waits_or_comes_later_leaves_what_runs_now(jobrun: Jobrun) -> None:
+    """--wait, and --at: it has its turn once that has ended, and does not run it again."""
+    held = Held(jobrun, "a", *CALL[2:], "--max-windows", "1", now=NOON)
+    waits = jobrun(
+        *CALL, "--wait", "1h", "--log-format", "json", "--dry-run", "--", "true", now=NOON
+    )
+    later = jobrun("plan", "a", "--json", "--at", "2026-09-04T13:05Z", now=NOON)
+    for found in (waits, later):
+        data = json.loads(found.stdout)
+        assert data["runs"][0]["start"] == "2026-09-04T10:00:00+00:00"
+        assert (data["runs"][0]["kind"], data["holder"]) == ("new", 1)
+    held.release()
 
 
 # -- logs -----------------------------------------------------------------------------------------

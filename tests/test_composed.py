@@ -139,6 +139,24 @@ def test_a_backfill_says_that_what_it_leaves_is_dead(jobrun: Jobrun) -> None:
     assert dead.endswith(f" key=j:{TEN} state=dead")
 
 
+def test_a_watermark_that_is_set_below_dead_windows_stays_above_them(jobrun: Jobrun) -> None:
+    """watermark --set x dead: R28, only retry or resolve changes them; the dry run knows it."""
+    call = ("run", "j", *HOURLY, "--max-attempts", "1", "--")
+    assert jobrun(*call, "true", now=at("10:05")).status == 0
+    for hour in ("11", "12"):
+        assert jobrun(*call, "false", now=at(f"{hour}:05")).status == 1
+    lower = ("watermark", "j", "--set", at("10:00"), "--reason", "again")
+    (dry,) = jobrun(*lower, "--dry-run", now=at("12:06")).lines
+    (done,) = jobrun(*lower, now=at("12:06")).lines
+    assert " what=would-set-watermark watermark=2026-09-04T12:00:00Z " in dry
+    assert " what=watermark-set watermark=2026-09-04T12:00:00Z " in done
+    assert jobrun.query("select state from jobrun_window order by start") == [
+        ("processed",),
+        ("dead",),
+        ("dead",),
+    ]
+
+
 def test_a_unit_that_is_due_again_has_not_failed_so_often(jobrun: Jobrun) -> None:
     """retry x --key: status says that it is due, not that it failed 0 times."""
     call = ("run", "j", "--key", "a", "--max-attempts", "1", "--")
@@ -167,12 +185,16 @@ def test_a_job_whose_upstream_was_forgotten_is_blocked(jobrun: Jobrun) -> None:
     assert jobrun("run", "up", *HOURLY, "--", "true", now=at("11:05")).status == 0
     assert jobrun(*after, now=at("11:06")).status == 0
     assert jobrun("forget", "up", "--yes", now=at("11:07")).status == 0
+    check = jobrun("status", "--check", now=at("12:04"))
+    assert (check.status, check.stdout.splitlines()[0]) == (1, "j  BLOCKED: up: not on record")
     assert jobrun(*after, now=at("12:05")).status == 78
     check = jobrun("status", "--check", now=at("12:06"))
-    assert (check.status, check.stdout.splitlines()[0]) == (1, "j  BLOCKED: up: not on record")
+    assert (check.status, check.stdout.split(":")[0]) == (1, "j  REFUSED")
+    assert ': job "j": --after "up" is not on record\n' in check.stdout
     assert field(jobrun, at("11:00"), "upstream", at("12:06")) == ["up: not on record"]
     assert jobrun("run", "up", *HOURLY, "--", "true", now=at("12:07")).status == 0
     assert jobrun(*after, now=at("12:08")).status == 0
+    assert jobrun("status", "--check", now=at("12:09")).status == 0
 
 
 def test_what_failed_in_a_paused_job_is_not_the_next_calls_to_do(jobrun: Jobrun) -> None:

@@ -94,6 +94,16 @@ def test_a_condition_without_an_answer_says_so(text: str) -> None:
         condition.holds(text, TRUE)
 
 
+@pytest.mark.parametrize("text", ["float(LONG) > 0", "int(LONG) > 0", " + ".join(["LONG"] * 40)])
+def test_a_long_value_is_neither_told_nor_put_together_without_end(text: str) -> None:
+    """What a job has left may be 64 KiB and a secret: an error of it is a line."""
+    text = text if ">" in text else f"{text} == ''"
+    condition.check(text, ["LONG"])
+    with pytest.raises(CantTell) as told:
+        condition.holds(text, {"LONG": "x" * 60_000})
+    assert len(str(told.value)) < 600
+
+
 def test_no_warning_of_python_reaches_the_user() -> None:
     """A backslash that is none: warnings are errors in these tests."""
     condition.check(r"R == '\d'", TRUE)

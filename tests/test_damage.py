@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT, Jobrun, Result
-from tests.damage import put
+from tests.damage import put, write_schema
 
 HOURLY = ("--every", "1h")
 NINE, TEN = "2026-09-04T09:00:00+00:00", "2026-09-04T10:00:00+00:00"
@@ -183,3 +183,29 @@ def test_a_run_that_can_not_be_recorded(jobrun: Jobrun) -> None:
         f" damaged: jobrun_window, row 'a:{NINE}': attempts is -1, no number that can stand there"
     )
     assert hint == "jobrun: hint: the next call runs it again"
+
+
+def test_a_table_that_is_not_as_it_was_made(jobrun: Jobrun) -> None:
+    """76 at once: a table that another one refers to is not there by that name, nor will it be."""
+    assert jobrun("run", "a", *HOURLY, "--", "false", now="2026-09-04T10:05:00Z").status == 1
+    ((made,),) = jobrun.query("SELECT sql FROM sqlite_master WHERE name = 'jobrun_event'")
+    turned = str(made).replace("REFERENCES jobrun_job ", "REFERENCES jobrun_job$ ")
+    write_schema(jobrun.ledger, [(turned, "jobrun_event")])
+    found = jobrun("run", "a", *HOURLY, "--", "true", now="2026-09-04T10:07:00Z")
+    assert found.status == 76
+    *_, error, hint = found.stderr.splitlines()
+    assert "damaged, or another program has changed its tables (no such table: " in error
+    assert hint == "jobrun: hint: the next call runs it again"
+
+
+def test_a_table_that_a_claim_refers_to(jobrun: Jobrun) -> None:
+    """74, nothing runs: a table that another one refers to is not there by that name."""
+    jobrun("run", "a", *HOURLY, "--", "true", now="2026-09-04T10:05:00Z")
+    ((made,),) = jobrun.query("SELECT sql FROM sqlite_master WHERE name = 'jobrun_run'")
+    turned = str(made).replace("REFERENCES jobrun_job ", "REFERENCES jobrun_job$ ")
+    write_schema(jobrun.ledger, [(turned, "jobrun_run")])
+    found = jobrun("run", "a", *HOURLY, "--", "echo", "ran", now="2026-09-04T11:05:00Z")
+    assert (found.status, found.stdout) == (74, "")
+    *_, error, hint = found.stderr.splitlines()
+    assert "damaged, or another program has changed its tables (no such table: " in error
+    assert hint == "jobrun: hint: put a copy back; jobrun doctor looks at all of it"

@@ -29,6 +29,24 @@ connection.execute('insert into mine values (?)', (os.environ['JOBRUN_KEY'],))
 jobrun.done(connection)
 connection.execute('commit')
 """
+# At attempt 1 it leaves such work behind and fails; at attempt 2 that goes on first, to its end.
+LEFT_BEHIND = """
+import os, subprocess, sys
+is_first = os.environ['JOBRUN_ATTEMPT'] == '1'
+if is_first:
+    if os.fork():
+        sys.exit(1)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1), os.dup2(null, 2)
+    open('go').close()
+else:
+    open('go', 'w').close()
+    print(open('said').read())
+found = subprocess.run([sys.executable, '-c', sys.argv[1]], stderr=subprocess.PIPE, text=True)
+if is_first:
+    open('said', 'w').write(found.stderr or 'committed')
+sys.exit(found.returncode)
+"""
 SHELL = """
 PRAGMA busy_timeout = 30000;
 CREATE TABLE IF NOT EXISTS mine (key TEXT);
@@ -115,6 +133,24 @@ def test_with_a_stale_token_the_data_is_rolled_back(jobrun: Jobrun) -> None:
     assert mine(jobrun) == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX: fork, FIFOs")
+def test_what_a_failed_try_left_behind_marks_nothing_beside_the_next_one(jobrun: Jobrun) -> None:
+    """In one call as over two: its transaction is rolled back, the data is there once."""
+    for name in ("go", "said"):
+        os.mkfifo(jobrun.folder / name)
+    call = ("run", "a", *HOURLY, "--retries", "1", "--retry-delay", "0", "--timeout", "30")
+    found = jobrun(*call, "--", PYTHON, "-c", LEFT_BEHIND, WORK, now=FIRST)
+    assert found.status == 0, found.stderr
+    assert (
+        "this run (token 1) is not its holder any more; the transaction was rolled" in found.stdout
+    )
+    assert mine(jobrun) == [("a:2026-09-04T11:00:00+00:00",)]
+    assert jobrun.query("select outcome, token from jobrun_run") == [
+        ("failed", 1),
+        ("succeeded", 2),
+    ]
+
+
 @shell
 @pytest.mark.parametrize("bail", [True, False])
 @pytest.mark.parametrize(
@@ -163,6 +199,18 @@ def test_the_token_and_the_run_are_handed_to_every_command(jobrun: Jobrun) -> No
     """They grow with each acquisition of the lock."""
     show = ("sh", "-c", "echo $JOBRUN_TOKEN $JOBRUN_RUN_ID")
     assert [jobrun("run", "a", "--", *show).stdout for _ in range(3)] == ["1 1\n", "2 2\n", "3 3\n"]
+
+
+def test_each_further_try_in_a_call_has_a_token_of_its_own(jobrun: Jobrun) -> None:
+    """Its first one and the window after it have the call's; the next call a newer one."""
+    fails = ("sh", "-c", 'echo $JOBRUN_TOKEN; [ "$JOBRUN_ATTEMPT" = 2 ]')
+    tries = ("--retries", "1", "--retry-delay", "0", "--", *fails)
+    windows = ("run", "a", *HOURLY, "--first", "2026-09-04T10:00Z", *tries)
+    assert jobrun(*windows, now=FIRST).stdout.split() == ["1", "2", "2", "3"]
+    assert jobrun(*windows, now="2026-09-04T13:05:00Z").stdout.split() == ["4", "5"]
+    assert jobrun("run", "p", *tries).stdout.split() == ["1", "2"]
+    assert jobrun.query("select name, token from jobrun_job") == [("a", 5), ("p", 2)]
+    assert jobrun("doctor", now=FIRST).status == 0
 
 
 def test_the_module_is_there_for_a_plain_python(jobrun: Jobrun) -> None:

@@ -148,11 +148,18 @@ do             jobrun retry sales sales:2026-09-04T09:00:00+00:00
 
 
 def test_explain_without_a_window_takes_the_one_that_needs_a_look(jobrun: Jobrun) -> None:
-    """What status names: the oldest that is not finished; else the last that ran."""
+    """What status names: the oldest that is not finished, one that is dead, the first that waits;
+    else the last that ran."""
     call(jobrun, "10:01:00", "true")
-    assert "sales:2026-09-04T09:00:00+00:00    processed\n" in jobrun("explain", "sales").stdout
+    nine = jobrun("explain", "sales", now=f"{DAY}10:59:59Z").stdout
+    assert "sales:2026-09-04T09:00:00+00:00    processed\n" in nine
+    assert f"{KEY}    pending\n" in jobrun("explain", "sales", now=f"{DAY}11:00:00Z").stdout
     call(jobrun, "11:01:00", *FAIL)
     assert f"{KEY}    FAILED" in jobrun("explain", "sales", now=f"{DAY}11:02:00Z").stdout
+    jobrun.change(
+        "update jobrun_window set state = 'dead', next_attempt_at = null where key = ?", KEY
+    )
+    assert f"{KEY}    dead" in jobrun("explain", "sales", now=f"{DAY}12:02:00Z").stdout
 
 
 def test_a_window_that_waits_tells_for_which(jobrun: Jobrun) -> None:
@@ -206,6 +213,7 @@ def test_explain_of_a_unit_of_key_takes_the_key_as_given_or_as_printed(jobrun: J
 def test_kinds_and_reasons_that_explain_does_not_know_are_told(jobrun: Jobrun) -> None:
     """Those of its key, and those of the job while it was waiting; not what came later."""
     call(jobrun, "10:01:00", "true")
+    jobrun.foreign_events = ("frozen-event", "molten-event", "later")
     skip = "INSERT INTO jobrun_skip (job, key, reason, detail, at, times, last_at) VALUES"
     event = "INSERT INTO jobrun_event (at, job, key, kind, detail) VALUES"
     for minute, key, word in (("11:02", None, "frozen"), ("11:03", KEY, "molten")):
@@ -244,7 +252,7 @@ def test_a_story_that_is_too_long_says_so(jobrun: Jobrun) -> None:
     jobrun.change(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION SELECT i + 1 FROM n WHERE i < 1001)"
         " INSERT INTO jobrun_event (at, job, key, kind, detail)"
-        f" SELECT '{DAY}11:02:00+00:00', 'sales', '{KEY}', 'seen', i FROM n"
+        f" SELECT '{DAY}11:02:00+00:00', 'sales', '{KEY}', 'set', i FROM n"
     )
     screen = explain(jobrun, KEY)
     assert (len(rows(screen)), "the oldest 1000 are shown" in screen) == (1002, True)
@@ -313,3 +321,92 @@ def test_the_story_of_a_window_that_waited_for_another_job_and_for_a_person(
         ("12:15", "resumed", "by"),
         ("12:20", "run 4, try 1", "ok"),
     ]
+
+
+def next_of(screen: str) -> str:
+    """What the screen says is next; nothing where it says nothing."""
+    found = [line[15:] for line in screen.splitlines() if line.startswith("next  ")]
+    return found[0] if found else ""
+
+
+@posix
+@pytest.mark.parametrize(
+    ("options", "fate", "following"),
+    [
+        ((), "the next call runs it again", "the next call"),
+        (
+            ("--on-lost", "hold"),
+            "the next call holds it for a person",
+            "no call, before a person has looked at the one that is held",
+        ),
+        (
+            ("--max-attempts", "1"),
+            "its attempts are used up, the next call makes it dead",
+            "no call, its attempts are used up",
+        ),
+        (
+            ("--retries", "1", "--retry-delay", "5m"),
+            "the next call runs it again",
+            "the next call",
+        ),
+    ],
+)
+def test_what_becomes_of_a_lost_window_is_said_alike_and_as_it_will_be(
+    jobrun: Jobrun, options: tuple[str, ...], fate: str, following: str
+) -> None:
+    """By explain and by status, as the options of the last call have it."""
+    argv = (*HOURLY[:-1], *options, "--")
+    ready = jobrun.folder / "ready"
+    waits = ("sh", "-c", "echo > ready; exec sleep 600")
+    running = jobrun.start(*argv, *waits, now=f"{DAY}11:10:00Z")
+    until(ready.exists, "the command")
+    running.kill()
+    running.communicate(timeout=20)
+    until(lambda: "lost" in jobrun("status", now=f"{DAY}11:20:00Z").stdout, "its end")
+    assert f"processes are gone; {fate}\n" in jobrun("status", now=f"{DAY}11:20:00Z").stdout
+    screen = explain(jobrun, KEY, "11:20:00")
+    assert f"{KEY}    lost, {fate}\n" in screen
+    assert next_of(screen).startswith(following)
+    jobrun("pause", "sales", now=f"{DAY}11:21:00Z")
+    paused = jobrun("status", now=f"{DAY}11:22:00Z").stdout
+    assert fate.replace("the next call runs", "a call after the pause runs") in paused
+
+
+def test_a_window_behind_another_one_is_next_when_that_is(jobrun: Jobrun) -> None:
+    """Not at the next call, while the one before it is not to be tried yet."""
+    delay = (*HOURLY[:-1], "--retry-delay", "30m", "--")
+    jobrun(*delay, *FAIL, now=f"{DAY}11:55:00Z")
+    screen = explain(jobrun, f"{DAY}11:00Z", "12:05:00")
+    assert next_of(screen) == f"the next call, not before {DAY}12:25:00+00:00"
+    assert next_of(explain(jobrun, f"{DAY}11:00Z", "12:30:00")) == "the next call"
+
+
+@posix
+def test_a_window_behind_one_that_runs_is_next_after_it(jobrun: Jobrun) -> None:
+    """The next call would only be told that the lock is held."""
+    screens: list[str] = []
+    killed_with_its_wrapper(
+        jobrun, "11:10:00", lambda: screens.append(explain(jobrun, f"{DAY}11:00Z", "12:05:00"))
+    )
+    assert next_of(screens[0]) == "once the one before it has ended, which is running"
+
+
+def test_a_window_that_an_upstream_keeps_from_its_turn_has_no_next(jobrun: Jobrun) -> None:
+    """Its own, or that of one before it, which is begun first."""
+
+    def called(at: str, name: str, *options: str, command: str = "true") -> None:
+        jobrun("run", name, "--every", "1h", *options, "--", command, now=f"{DAY}{at}Z")
+
+    called("10:01", "up")
+    called("10:02", "sales", "--after", "up")
+    called("11:01", "up", "--max-attempts", "1", command="false")
+    called("11:02", "sales", "--after", "up")
+    called("12:01", "up")
+    for window in (f"{DAY}10:00Z", f"{DAY}11:00Z"):
+        screen = explain(jobrun, window, "12:05:00")
+        assert "upstream       up: dead 09-04 10:00 - 11:00\n" in screen
+        assert next_of(screen) == "no call, before a person has looked at the upstream"
+    called("12:10", "late", "--after", "up")
+    called("13:05", "late", "--after", "up")
+    waiting = jobrun("explain", "late", f"{DAY}12:00Z", now=f"{DAY}13:06Z").stdout
+    assert next_of(waiting) == "a call once the upstream is as far"

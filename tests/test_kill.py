@@ -105,10 +105,12 @@ def kill(*argv: str) -> tuple[int, str]:
     for program in ("bash", "setsid"):
         if not shutil.which(program):
             pytest.skip(f"needs {program}")
+    environment = clean_environment()
+    del environment["PYTHONPATH"]  # as a person calls it, from the README
     harness = subprocess.Popen(
-        [PYTHON, "-m", "tests.bench.kill", *argv],
+        [PYTHON, "tests/bench/kill.py", *argv],
         cwd=ROOT,
-        env=clean_environment(),
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -127,7 +129,8 @@ def test_random_kills(more: tuple[str, ...]) -> None:
     """Sixty of them, and nothing was done twice, left out or left behind."""
     status, out = kill("--kills", "60", "--seed", "1", *more)
     assert status == 0, out
-    assert ": 60 kills in " in out
+    # One that hits several counts for each: the last of them may go beyond.
+    assert 60 <= int(out.rpartition(" kills in ")[0].rpartition(" ")[2]) < 64
 
 
 @pytest.mark.long

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from jobrun import rows
 from jobrun.instants import HOUR
 from jobrun.ledger import Ledger
-from jobrun.rows import BREAKER, Breaker, Opening, Pause
+from jobrun.rows import BREAKER, Block, Breaker, Opening, Pause
 from tests.ledger_calls import (
     ELEVEN,
     NOW,
@@ -110,6 +112,19 @@ def test_each_window_counts_once_since_the_last_processed_one(ledger: Ledger) ->
     assert kinds(ledger) == ["paused"]
 
 
+def test_a_window_counts_again_after_each_one_processed(ledger: Ledger) -> None:
+    """Also after a pause that a person has ended: the count begins anew, for the same windows."""
+    fail(ledger, TEN)
+    run(ledger, ELEVEN)
+    fail(ledger, TEN)
+    assert job_row(ledger).failing == 1
+    ledger.pause("j", ANNA)
+    ledger.resume("j", "anna@db1", NOW)
+    for failing in (1, 1):
+        fail(ledger, TEN)
+        assert job_row(ledger).failing == failing
+
+
 @pytest.mark.parametrize("outcome", [rows.INTERRUPTED, rows.SUCCEEDED])
 @pytest.mark.parametrize("kind", [rows.LOOKBACK, rows.RERUN])
 def test_what_does_not_count(ledger: Ledger, outcome: str, kind: str) -> None:
@@ -121,12 +136,39 @@ def test_what_does_not_count(ledger: Ledger, outcome: str, kind: str) -> None:
     assert job_row(ledger).failing == 1
 
 
+def test_a_lost_run_is_the_last_straw(ledger: Ledger) -> None:
+    """All of the opening is written, and the claim alone is not made."""
+    fail(ledger, TEN)
+    first = begin(ledger, claim(ELEVEN)).claimed
+    assert first is not None
+    lost = {"lost": (first.run_id,), "events": ((None, "blocked", ""),)}
+    opened = begin(ledger, claim(TWELVE), **lost, breaker=Breaker(2, 60, None))
+    tripped = Pause(NOW, NOW + 60, BREAKER, "2 windows failed")
+    assert (opened.claimed, opened.tripped) == (None, tripped)
+    assert (job_row(ledger).pause, job_row(ledger).token) == (tripped, opened.token)
+    assert [found.outcome for found in ledger.runs()] == [rows.LOST, rows.FAILED_RUN]
+    assert [event.kind for event in ledger.events("j", limit=3)] == ["blocked", "paused", "lost"]
+
+
+def test_a_lost_run_without_a_breaker_only_counts(ledger: Ledger) -> None:
+    """As a call by hand finds it."""
+    first = begin(ledger, claim(TEN)).claimed
+    assert first is not None
+    opened = begin(ledger, claim(TEN, kind=rows.RETRY), lost=(first.run_id,))
+    assert opened.claimed is not None
+    assert opened.tripped is None
+    assert job_row(ledger).failing == 1
+
+
 def test_those_that_wait_count_too(ledger: Ledger) -> None:
-    """So many as closed since the first failure, asked for from that instant on."""
+    """So many as closed since the first failure, asked for from that instant on, with what is on
+    record: that does not wait."""
     asked = []
 
-    def waiting(since: int) -> int:
+    def waiting(since: int, blocks: Callable[[int], Iterable[Block]]) -> int:
         asked.append(since)
+        assert [(block.start, block.state) for block in blocks(TEN)] == [(TEN, rows.FAILED)]
+        assert not list(blocks(ELEVEN))
         return len(asked) - 1
 
     breaker = Breaker(3, 60, waiting)
@@ -155,6 +197,24 @@ def test_a_pause_of_a_person_is_not_overwritten(ledger: Ledger) -> None:
     )  # fmt: skip
     assert ledger.finish(failed, None, hourly).tripped is None
     assert job_row(ledger).pause == ANNA
+
+
+def test_a_failure_that_is_settled_later_is_weighed_then(ledger: Ledger) -> None:
+    """Without being counted again; where a person has resumed the job since, it is forgotten."""
+    for resumes in (True, False):
+        opened = begin(ledger, claim(TEN))
+        assert opened.claimed is not None
+        failed = result(
+            opened.claimed, claim(TEN).key, token=opened.token, outcome=rows.FAILED_RUN,
+            exit_code=1, breaker=Breaker(1, None, None), goes_on=True,
+        )  # fmt: skip
+        assert ledger.finish(failed, None, hourly).tripped is None
+        if resumes:
+            ledger.pause("j", ANNA)
+            ledger.resume("j", "anna@db1", NOW)
+        tripped = None if resumes else Pause(NOW + 2, None, BREAKER, "1 window failed")
+        assert ledger.stand(failed) == tripped
+        assert (job_row(ledger).pause, job_row(ledger).failing) == (tripped, int(not resumes))
 
 
 def test_a_probe_ends_the_pause_or_makes_it_longer(ledger: Ledger) -> None:

@@ -7,9 +7,11 @@ on when the test writes to its stdin.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from jobrun import places
 from jobrun.lock_file import FileLock
 from tests.cases import HOURLY
 from tests.conftest import PYTHON, Jobrun, Result, is_alive, until
+from tests.scenes import altered
 
 if sys.platform == "win32":
     pytest.skip("kill -9, /proc", allow_module_level=True)
@@ -121,6 +124,11 @@ def watermark(jobrun: Jobrun) -> object:
 def outcomes(jobrun: Jobrun) -> list[tuple[object, ...]]:
     """Hour, attempt and outcome of each run."""
     return jobrun.query("select substr(key, 14, 2), attempt, outcome from jobrun_run order by id")
+
+
+def troubles(jobrun: Jobrun) -> list[object]:
+    kinds = "select kind from jobrun_event where kind in ('failed', 'recovered') order by id"
+    return [kind for (kind,) in jobrun.query(kinds)]
 
 
 def pid_of(jobrun: Jobrun, name: str) -> int:
@@ -344,6 +352,95 @@ def test_a_call_that_wants_to_be_alone_withdraws(jobrun: Jobrun, calls: Calls) -
     assert call(jobrun).stdout.splitlines() == ["10 1", "11 1"]
 
 
+KEYED = ("run", "k", "--key")
+NINE = "2026-09-04T09:00Z"
+# What starts, and what is kept waiting by it: to be alone, or for its own window or key.
+WAITS = {
+    "alone": ("run", "j", *HOURLY),
+    "again": ("rerun", "j", NINE),
+    "its key": (*KEYED, "x", *ALLOW),
+    "another key, alone": (*KEYED, "y"),
+    "nothing else is due": ("run", "j", *HOURLY, *ALLOW),
+}
+
+
+def before(calls: Calls, kind: str) -> Call:
+    if "key" in kind:
+        return calls.start("k", "--key", "x", *ALLOW, says="k_x.1")
+    first = "2026-09-04T11:00Z" if kind == "nothing else is due" else NINE
+    once = ("--first", first, *ALLOW, "--max-windows", "1")
+    return calls.start("j", *HOURLY, *once, says=f"{first[11:13]}.1")
+
+
+def wait(jobrun: Jobrun, kind: str, seconds: str) -> subprocess.Popen[bytes]:
+    more = ("--wait", seconds, "--", "sh", "-c", "echo $JOBRUN_KEY")
+    return jobrun.start(*WAITS[kind], *more, now=NOON)
+
+
+def until_it_waits(waiting: subprocess.Popen[bytes], jobrun: Jobrun, job: str = "j") -> None:
+    """It has had the lock: it is the last that left its note there."""
+    path = Path(places.locks_folder(str(jobrun.ledger)), f"{places.slug(job)}.lock")
+    until(lambda: f":{waiting.pid} ".encode() in path.read_bytes(), "the note")
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_wait_is_over_before_it_withdraws(jobrun: Jobrun, calls: Calls, kind: str) -> None:
+    """--wait 1: the whole second, then lock-held."""
+    before(calls, kind)
+    began = time.monotonic()
+    out, err = wait(jobrun, kind, "1").communicate(timeout=30)
+    assert time.monotonic() - began > 1
+    assert (out, b"reason=lock-held" in err) == (b"", True)
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_wait_for_the_end_of_what_runs_beside_others(
+    jobrun: Jobrun, calls: Calls, kind: str
+) -> None:
+    """Then it has its turn, by what there is to do by then."""
+    other, waiting = before(calls, kind), wait(jobrun, kind, "30")
+    if kind in ("alone", "again"):
+        until_it_waits(waiting, jobrun)
+    other.tell()
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, b"lock-held" in err) == (0, False)
+    does = {"alone": b"10", "again": b"09", "another key, alone": b"k:y"}
+    assert does.get(kind, b"") in out
+    assert (b"reason=key-exists" in err) == (kind == "its key")
+
+
+def test_others_work_while_it_waits(jobrun: Jobrun, calls: Calls) -> None:
+    """It holds no lock, and comes when the last of them has ended."""
+    nine, waiting = calls.window(9), wait(jobrun, "alone", "30")
+    until_it_waits(waiting, jobrun)
+    ten = calls.window(10)
+    assert nine.end().status == 0
+    assert waiting.poll() is None
+    assert ten.end().status == 0
+    out, _ = waiting.communicate(timeout=30)
+    assert out == b"j:2026-09-04T11:00:00+00:00\n"
+
+
+@pytest.mark.parametrize("kind", ["alone", "its key"])
+def test_a_signal_ends_the_wait(jobrun: Jobrun, calls: Calls, kind: str) -> None:
+    """At once, and the others go on."""
+    other, waiting = before(calls, kind), wait(jobrun, kind, "30")
+    if kind == "alone":
+        until_it_waits(waiting, jobrun)
+    else:
+        until(lambda: is_reading(waiting.pid, jobrun), "the ledger")
+    waiting.terminate()
+    out, _ = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out) == (128 + signal.SIGTERM, b"")
+    assert other.end().status == 0
+
+
+def is_reading(pid: int, jobrun: Jobrun) -> bool:
+    """Its signals are caught before it opens the ledger."""
+    found = Path(f"/proc/{pid}/fd").iterdir()
+    return str(jobrun.ledger) in [os.readlink(each) for each in found if each.is_symlink()]
+
+
 def test_beside_a_call_that_is_alone_nothing_starts(jobrun: Jobrun, calls: Calls) -> None:
     """Lock-held at once, as ever: it has the lock as long as it lives."""
     alone = calls.start("j", *HOURLY, "--first", "2026-09-04T09:00Z", says="09.1")
@@ -378,6 +475,50 @@ def test_stop_stops_all_of_them(jobrun: Jobrun, calls: Calls) -> None:
     assert jobrun("stop", "j", now=NOON).status == 0
     assert (nine.process.wait(20), ten.process.wait(20)) == (143, 143)
     assert call(jobrun, *ALLOW).stdout.splitlines() == ["09 2", "10 2", "11 1"]
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_stop_ends_what_nobody_watches_any_more_beside_those_that_live(
+    jobrun: Jobrun, calls: Calls, windows: bool
+) -> None:
+    """Both are named before and after, and both commands are gone."""
+    if windows:
+        lone, _ = calls.window(9), calls.window(10)
+        pids = [pid_of(jobrun, "09.1"), pid_of(jobrun, "10.1")]
+    else:
+        lone = calls.start("j", *ALLOW, says="x.1")
+        (jobrun.folder / "x.1").rename(jobrun.folder / "x.2")
+        calls.start("j", *ALLOW, says="x.1")
+        pids = [pid_of(jobrun, "x.2"), pid_of(jobrun, "x.1")]
+    guardian = parent_of(pids[0])
+    os.kill(lone.process.pid, signal.SIGSTOP)  # or it would see the end of its guardian
+    os.kill(guardian, signal.SIGKILL)
+    lone.kill()
+    until(lambda: not is_alive(guardian), "the guardian's end")
+    dry = jobrun("stop", "j", "--dry-run", now=NOON)
+    assert sorted(re.findall(r"what=would-stop .*run=(\d)", dry.stderr)) == ["1", "2"]
+    assert all(map(is_alive, pids))
+    found = jobrun("stop", "j", now=NOON)
+    assert found.status == 0
+    assert [line.split("run=")[1][0] for line in found.lines if "what=stopped" in line] == [
+        "2",
+        "1",
+    ]
+    assert not any(map(is_alive, pids))
+    said = jobrun.query("select outcome from jobrun_run order by id")
+    assert said == [("lost",), ("interrupted",)]
+
+
+def test_stop_says_what_it_can_not_reach_beside_what_it_has_stopped(
+    jobrun: Jobrun, calls: Calls
+) -> None:
+    """A run of another host, or container, goes on: that is no 0."""
+    calls.window(9), calls.window(10)
+    jobrun.change("update jobrun_run set host = 'db9', birth = 'other 1 1' where id = 1")
+    found = jobrun("stop", "j", now=NOON)
+    assert (found.status, "what=stopped" in found.stderr) == (75, True)
+    assert 'job "j": run 1 is of host db9' in found.stderr
+    assert not is_alive(pid_of(jobrun, "10.1"))
 
 
 def test_it_can_be_set_on_record(jobrun: Jobrun, calls: Calls) -> None:
@@ -421,6 +562,26 @@ def test_files_at_once(jobrun: Jobrun, calls: Calls) -> None:
     assert "reason=key-exists" in found.stderr
 
 
+def test_a_file_that_changes_before_its_turn_is_named_as_it_is_then(jobrun: Jobrun) -> None:
+    """While others claim, or with --wait: its command is not told another file's key."""
+    (jobrun.folder / "in.csv").write_text("one")
+    changes = (
+        "from pathlib import Path\n"
+        "from jobrun.lock_file import FileLock\n"
+        "real = FileLock.acquire\n"
+        "def acquire(*arguments):\n"
+        "    FileLock.acquire = real\n"
+        "    Path('in.csv').write_text('another')\n"
+        "    return real(*arguments)\n"
+        "FileLock.acquire = acquire"
+    )
+    call = ("run", "f", "--key-file", "in.csv", *ALLOW, "--")
+    found = altered(jobrun, changes, *call, "cat", "in.csv", now=NOON)
+    assert (found.status, found.stdout) == (0, "another")
+    again = jobrun(*call, "echo", "no", now=NOON)
+    assert (again.stdout, "reason=key-exists" in again.stderr) == ("", True)
+
+
 def test_plain_runs(jobrun: Jobrun, calls: Calls) -> None:
     """Beside each other, each on record; a call without --overlap allow does not join them."""
     one = calls.start("p", *ALLOW, says="x.1")
@@ -442,6 +603,14 @@ def test_a_failure_stops_those_beside_it_too(jobrun: Jobrun, calls: Calls) -> No
     assert watermark(jobrun) == "09"
     assert "reason=retry-later" in call(jobrun, *ALLOW).stderr
     assert call(jobrun, *ALLOW, now="2026-09-04T12:15Z").stdout.splitlines() == ["09 2", "11 1"]
+
+
+def test_no_new_window_runs_before_older_ones_that_failed(jobrun: Jobrun, calls: Calls) -> None:
+    """--on-failure stop is an order: the half of a call for new windows is of continue alone."""
+    nine, ten = calls.window(9), calls.window(10)
+    assert (nine.end(3).status, ten.end(3).status) == (3, 3)
+    found = call(jobrun, *ALLOW, "--max-windows", "2", now="2026-09-04T12:45Z")
+    assert found.stdout.splitlines() == ["09 2", "10 2"]
 
 
 def test_a_hole_is_left(jobrun: Jobrun, calls: Calls) -> None:
@@ -477,6 +646,35 @@ def test_what_is_lost_is_held(jobrun: Jobrun, calls: Calls) -> None:
     assert ten.end().status == 0
     assert "reason=window-held key=j:2026-09-04T09:00" in call(jobrun, *more, *ALLOW).stderr
     assert watermark(jobrun) == "09"
+
+
+def test_a_job_has_not_recovered_while_what_failed_is_tried_again(
+    jobrun: Jobrun, calls: Calls
+) -> None:
+    """Whatever is processed beside it: one event that it fails, one when nothing does any more."""
+    more = ("--on-failure", "continue", "--retry-delay", "0")
+    assert calls.window(9, *more).end(3).status == 3
+    nine = calls.window(9, *more, attempt=2, cap=2)
+    assert call(jobrun, *more, *ALLOW).stdout.splitlines() == ["10 1", "11 1"]
+    assert troubles(jobrun) == ["failed"]
+    assert nine.end(3).status == 3
+    assert troubles(jobrun) == ["failed"]
+    assert call(jobrun, *more, *ALLOW).stdout == "09 3\n"
+    assert troubles(jobrun) == ["failed", "recovered"]
+
+
+def test_a_lost_try_of_what_failed_is_no_recovery_either(jobrun: Jobrun, calls: Calls) -> None:
+    """The window that was lost is under way again while another is made good."""
+    more = ("--on-failure", "continue", "--retry-delay", "0")
+    nine, ten = calls.window(9, *more), calls.window(10, *more)
+    assert ten.end(3).status == 3
+    nine.kill()
+    until(lambda: not is_alive(pid_of(jobrun, "09.1")), "the guardian's work")
+    again = calls.window(9, *more, attempt=2, cap=9)
+    assert call(jobrun, *more, *ALLOW).stdout.splitlines() == ["10 2", "11 1"]
+    assert troubles(jobrun) == ["failed"]
+    assert again.end().status == 0
+    assert troubles(jobrun) == ["failed", "recovered"]
 
 
 def test_latest_leaves_out_what_is_under_way(jobrun: Jobrun, calls: Calls) -> None:
@@ -518,6 +716,77 @@ def test_a_pause_keeps_the_next_window_from_its_turn(jobrun: Jobrun, calls: Call
     jobrun.change("update jobrun_job set paused_at = '2026-09-04T12:00:00+00:00'")
     assert nine.end().status == 0
     assert outcomes(jobrun) == [("09", 1, "succeeded")]
+
+
+PROBED = ("--pause-after", "1", "--resume-after", "10m")
+
+
+@pytest.fixture
+def probing(jobrun: Jobrun, calls: Calls) -> Call:
+    """Paused by itself until 12:04: the window of 9 is tried, two more are due."""
+    argv = ("run", "j", *HOURLY, "--first", "2026-09-04T09:00Z", *PROBED, *ALLOW, "--", "false")
+    assert "what=paused" in jobrun(*argv, now="2026-09-04T11:54Z").stderr
+    return calls.window(9, *PROBED, "--on-failure", "continue", attempt=2)
+
+
+def test_one_window_is_probed_whoever_calls(jobrun: Jobrun, probing: Call) -> None:
+    """M6: the others say what they met, as the plan does; the probe fails, and it is paused."""
+    more = (*PROBED, "--on-failure", "continue", *ALLOW)
+    assert "lock-held" in call(jobrun, *more, "--dry-run").stdout
+    found = call(jobrun, *more, "--busy-exit", "7")
+    assert (found.status, found.stdout) == (7, "")
+    assert "reason=lock-held key=j:2026-09-04T09:00:00+00:00 holder=" in found.stderr
+    assert probing.end(3).status == 3
+    assert "reason=paused until=2026-09-04T12:15:00Z" in call(jobrun, *more).stderr
+    assert outcomes(jobrun) == [("09", 1, "failed"), ("09", 2, "failed")]
+
+
+def test_the_others_go_on_once_the_probe_is_processed(jobrun: Jobrun, probing: Call) -> None:
+    """Not before."""
+    more = (*PROBED, "--on-failure", "continue", *ALLOW)
+    assert call(jobrun, *more).stdout == ""
+    assert "what=resumed" in probing.end().stderr
+    assert call(jobrun, *more).stdout.splitlines() == ["10 1", "11 1"]
+
+
+def test_two_that_are_lost_at_once_pause_it(jobrun: Jobrun, calls: Calls) -> None:
+    """--pause-after: the call that finds them runs nothing, and lets others have the lock."""
+    more = ("--pause-after", "2", "--max-attempts", "1")
+    both = [calls.window(9, *more), calls.window(10, *more)]
+    for each in both:
+        each.kill()
+    pids = [pid_of(jobrun, name) for name in ("09.1", "10.1")]
+    until(lambda: not any(map(is_alive, pids)), "the guardians' work")
+    said: list[Result] = []
+
+    def is_lost() -> bool:
+        said.append(call(jobrun, *more, *ALLOW))
+        return all(outcome == "lost" for _, _, outcome in outcomes(jobrun)[:2])
+
+    until(is_lost, "the slots")
+    assert "".join(each.stdout for each in said[-1:]) == ""
+    assert sum(each.stderr.count("WARNING job=j what=paused ") for each in said) == 1
+    assert "reason=paused" in said[-1].stderr
+    assert "reason=paused" in call(jobrun, *more, *ALLOW).stderr
+    assert jobrun.query("select count(*) from jobrun_event where kind = 'paused'") == [(1,)]
+
+
+def test_a_window_counts_once_also_where_the_earlier_run_ends_later(
+    jobrun: Jobrun, calls: Calls
+) -> None:
+    """--pause-after: two windows have failed, one of them twice."""
+    more = ("--on-failure", "continue", "--pause-after", "3", "--retry-delay", "0")
+    nine, ten = calls.window(9, *more), calls.window(10, *more)
+    assert ten.end(3).status == 3
+    assert nine.end(3).status == 3
+    again = calls.window(9, *more, attempt=2, cap=2)
+    eleven = calls.window(11, *more)
+    again.tell(3)
+    until(lambda: ("09", 2, "failed") in outcomes(jobrun), "its second failure")
+    assert jobrun.query("select failing, paused_at from jobrun_job") == [(2, None)]
+    assert "what=paused" in eleven.end(3).stderr
+    detail = jobrun.query("select detail from jobrun_event where kind = 'paused'")
+    assert detail == [("by jobrun: 3 windows failed",)]
 
 
 def test_a_schedule_that_changes_meanwhile_is_not_changed_back(

@@ -214,7 +214,8 @@ def test_resume_with_latest_gives_up_all_but_the_newest(sales: Jobrun) -> None:
     assert sales(*HOURLY, "--", "false", now=at("11:05")).status == 1
     sales("pause", "sales", now=at("11:10"))
     dry = sales("resume", "sales", "--catch-up", "latest", "--dry-run", now=at("15:10"))
-    assert "what=would-resume" in dry.stderr
+    (line,) = dry.lines
+    assert line.startswith("jobrun: NOTE job=sales what=would-resume windows=4 by=")
     assert paused(sales) == [("sales", 1)]
     found = sales("resume", "sales", "--catch-up", "latest", now=at("15:10"))
     assert found.status == 0
@@ -269,6 +270,39 @@ def test_a_lost_run_is_closed_by_resume_with_latest(sales: Jobrun) -> None:
         ("skipped",)
     ]
     assert hours(sales(*HOURLY, *SHOW, now=at("13:08"))) == ["12"]
+
+
+@pytest.mark.parametrize(
+    ("options", "state"), [(("--on-lost", "hold"), "held"), (("--max-attempts", "1"), "dead")]
+)
+def test_resume_with_latest_goes_by_what_the_job_says_of_a_lost_run(
+    sales: Jobrun, options: tuple[str, str], state: str
+) -> None:
+    """Held or dead, with its event and its word; neither given up nor run again."""
+    held = sales.start(*HOURLY, *options, *HOLD, stdin=subprocess.PIPE, now=at("11:05"))
+    assert held.stdout is not None
+    assert held.stdout.readline() == b"ready\n"
+    sales("pause", "sales", now=at("11:06"))
+    held.kill()
+    held.communicate(timeout=20)
+    run = "select 1 from jobrun_run where outcome = 'lost'"
+    resumed: list[Result] = []
+
+    def is_lost() -> bool:
+        resumed.append(sales("resume", "sales", "--catch-up", "latest", now=at("13:07")))
+        return bool(sales.query(run))
+
+    until(is_lost, "the lock")
+    key = "sales:2026-09-04T10:00:00+00:00"
+    assert resumed[-1].lines[0].startswith("jobrun: LOST job=sales ")
+    assert f" WARNING job=sales what={state} key={key} " in resumed[-1].stderr
+    assert sales.query("select state, reason from jobrun_window where key = ?", key) == [
+        (state, "lost")
+    ]
+    assert events(sales)[1:4] == ["lost", state, "not-latest"]
+    later = sales(*HOURLY, *options, "--on-failure", "continue", *SHOW, now=at("13:08"))
+    assert hours(later) == ["12"]
+    assert sales.query("select state from jobrun_window where key = ?", key) == [(state,)]
 
 
 def test_a_job_that_is_not_paused_is_not_resumed(sales: Jobrun) -> None:

@@ -163,17 +163,21 @@ def test_D18_a_pid_that_is_somebody_elses_now_is_neither_alive_nor_signalled(
     """akornatskyy/scheduler#105: the pid of the row belonged to another program by then; it was
     taken for the job, or killed."""
     jobrun("run", "a", "--", "true")
+    # A second run between them: born at once after the first, the stranger once shared the tick
+    # (10 ms) of the birth that the row names.
+    jobrun("run", "a", "--", "true")
     stranger = subprocess.Popen(["sleep", "300"])
     try:
         jobrun.change(
             "insert into jobrun_run (job, attempt, token, host, pid, child_pid, birth, user,"
             " terminal, started) select job, 2, 1, host, 1, 1, birth, user, 0, started"
-            " from jobrun_run"
+            " from jobrun_run where id = 1"
         )
         jobrun.change(f"update jobrun_run set {column} = ? where outcome is null", stranger.pid)
         found = jobrun("run", "a", "--timeout", "30", "--", "echo", "ran")
         assert (found.status, found.stdout) == (0, "ran\n")
         assert jobrun.query("select outcome from jobrun_run order by id") == [
+            ("succeeded",),
             ("succeeded",),
             ("lost",),
             ("succeeded",),

@@ -126,6 +126,7 @@ def test_T5_several_triggers_in_a_second_and_a_shutdown(host: Host, shutdown: st
         assert (tick.status, " reason=lock-held " in tick.stderr) == (0, True)
     if shutdown == "asked":
         held.wrapper.send_signal(signal.SIGTERM)
+        held.wrapper.wait(timeout=60)  # before its input ends: that would end it as well
         assert held.release().status == 143
         assert [row[0] for row in host.runs()] == ["interrupted"]
     else:

@@ -257,7 +257,7 @@ def test_the_second_line_is_the_one_that_ci_runs(terminal: Terminal) -> None:
     create, install, run = TESTS.text.strip().split(" && ")
     assert create == "python3 -m venv .venv"
     assert shlex.split(install) == [".venv/bin/pip", "install", ".[test]"]
-    assert shlex.split(run) == [".venv/bin/python", "-m", "pytest"]
+    assert shlex.split(run) == [".venv/bin/python", "-m", "pytest", "-n", "auto"]
     assert 'run_line "$(readme_line 2)"' in script
 
 

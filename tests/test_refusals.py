@@ -79,6 +79,30 @@ def test_a_wrong_option_changes_nothing_on_disk(
 
 
 @root
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("status",), ("status", "--check"), ("status", "a"), ("failures",), ("events", "--json"),
+        ("rerun", "a", "yesterday"), ("run", "a", *HOURLY, "--dry-run", "--", "true"),
+    ],
+)  # fmt: skip
+def test_a_ledger_that_can_not_be_seen_is_not_taken_for_none(
+    jobrun: Jobrun, tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    """73, as whatever changes something: it may well be there, and hold jobs that fail."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(0o755)
+    ledger = f"{folder}/jobrun.db"
+    made = jobrun("run", "a", *HOURLY, "--", "false", env={"JOBRUN_LEDGER": ledger})
+    assert made.status == 1
+    found = as_user(jobrun, NOBODY, *argv, JOBRUN_LEDGER=ledger)
+    assert (found.status, found.stdout) == (73, "")
+    assert ledger in said(found)[0]
+
+
+@root
 def test_an_unwritable_folder_names_the_owner(jobrun: Jobrun, tmp_path: Path) -> None:
     """73: who we are, whose it is, and where else it may lie."""
     folder = tmp_path / "state"

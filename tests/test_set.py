@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.conftest import Jobrun
+from tests.conftest import Jobrun, Result
 from tests.test_imports import loaded
 
 NOW = "2026-09-04T12:05:00Z"
@@ -144,6 +144,20 @@ def test_dry_run_changes_nothing(hourly: Jobrun) -> None:
     assert hourly.query("SELECT count(*) FROM jobrun_event WHERE kind LIKE '%set'") == [(1,)]
 
 
+def test_what_is_set_already_stays_as_it_was_set(hourly: Jobrun) -> None:
+    """Who has set it, when and why is kept, and there is no second event; another why is one."""
+    assert hourly("set", "a", "--timeout", "2h", "--reason", "slow", now=NOW).status == 0
+    before = hourly.query("SELECT overrides FROM jobrun_job")
+    for more in ((), ("--reason", "slow"), ("--dry-run",)):
+        found = hourly("set", "a", "--timeout", "2h", *more, now="2026-09-04T18:00Z")
+        assert (found.status, len(found.lines)) == (0, 1)
+        assert ' NOTE job=a what=set-already option="--timeout 2h" by=' in found.stderr
+        assert " why=slow at=" in found.stderr
+    assert hourly.query("SELECT overrides FROM jobrun_job") == before
+    assert "what=set " in hourly("set", "a", "--timeout", "2h", "--reason", "x", now=NOW).stderr
+    assert hourly.query("SELECT count(*) FROM jobrun_event WHERE kind = 'set'") == [(2,)]
+
+
 def test_plan_rerun_and_screens_go_by_what_is_set(hourly: Jobrun) -> None:
     """What they say of the next call must be what it does; what is typed by hand wins."""
     hourly("set", "a", "--lag", "20m", now=NOW)
@@ -208,3 +222,159 @@ def test_a_call_without_anything_set_loads_nothing_for_it(jobrun: Jobrun) -> Non
     assert not loaded(jobrun, *argv) & {"jobrun.setting", "jobrun.overrides", "json"}
     jobrun("set", "a", "--timeout", "1h")
     assert "jobrun.setting" in loaded(jobrun, *argv)
+
+
+# -- what does not fit the line any more ----------------------------------------------------------
+
+BREAKER = ("--pause-after", "3")
+
+
+def ignored(found: Result) -> list[str]:
+    return [line for line in found.lines if " what=override-ignored " in line]
+
+
+def test_unset_is_refused_like_set_where_the_line_would_not_fit(jobrun: Jobrun) -> None:
+    """It names what is in the way, which can be unset first; then both are gone."""
+    line = ("run", "s", "--every", "1h", *BREAKER, "--resume-after", "1h", "--", "true")
+    jobrun(*line, now=NOW)
+    assert jobrun("set", "s", "resume-after", "off", now=NOW).status == 0
+    assert jobrun("set", "s", "pause-after", "off", now=NOW).status == 0
+    found = jobrun("unset", "s", "resume-after", now=NOW)
+    assert found.status == 2
+    assert found.lines == [
+        "jobrun: error: --pause-after off, set on record, would not fit any more:"
+        " --resume-after needs --pause-after",
+        "jobrun: hint: first: jobrun unset s pause-after",
+    ]
+    assert jobrun(*line, now="2026-09-04T13:05Z").status == 0
+    assert jobrun("unset", "s", "pause-after", now=NOW).status == 0
+    assert jobrun("unset", "s", "resume-after", now=NOW).status == 0
+    assert jobrun.query("SELECT overrides FROM jobrun_job") == [(None,)]
+
+
+def test_what_the_edited_line_has_no_place_for_is_left_out_and_said(jobrun: Jobrun) -> None:
+    """The job goes on at every tick, quiet or not it says what, whose and how to be rid of it; the
+    screens tell the same, and other options can be set meanwhile."""
+    line = ("run", "s", "--every", "1h", "-q")
+    jobrun(*line, *BREAKER, "--", "true", now=NOW)
+    assert jobrun("set", "s", "resume-after", "1h", now=NOW).status == 0
+    found = jobrun(*line, "--", *SHOW, now="2026-09-04T13:05:00Z")
+    assert (found.status, found.stdout) == (0, "2026-09-04 1\n")
+    assert found.lines == [
+        f'jobrun: WARNING job=s what=override-ignored option="--resume-after 1h" by={who(jobrun)}'
+        ' cause="--resume-after needs --pause-after" at=2026-09-04T13:05:00Z',
+        "jobrun: hint: jobrun unset s resume-after",
+    ]
+    later = "2026-09-04T13:06:00Z"
+    assert "as last called" in jobrun("plan", "s", now=later).stdout
+    assert "--resume-after 1h (does not fit: not used)" in jobrun("show", "s", now=later).stdout
+    text = WHO.sub("WHO", jobrun("show", "s", "--origin", now=later).stdout)
+    assert (
+        "default; --resume-after 1h, set by WHO, 09-04 12:05, does not fit: --resume-after needs"
+        " --pause-after"
+    ) in text
+    assert jobrun("rerun", "s", "2026-09-04T12:00Z", now=later).status == 0
+    assert jobrun("set", "s", "timeout", "1h", now=later).status == 0
+    assert jobrun("set", "s", "resume-after", "2h", now=later).status == 2
+    assert jobrun("set", "s", "pause-after", "3", now=later).status == 0
+    assert ignored(jobrun(*line, "--", "true", now="2026-09-04T14:05:00Z")) == []
+    assert jobrun("unset", "s", "resume-after", now=later).status == 0
+    assert jobrun("unset", "s", "pause-after", now=later).status == 0
+
+
+def test_a_plain_job_whose_line_has_lost_its_retries_goes_on(jobrun: Jobrun) -> None:
+    """The delay between tries that there are none of any more, and what else is set still holds."""
+    jobrun("run", "p", "--retries", "2", "--", "true", now=NOW)
+    assert jobrun("set", "p", "retry-delay", "30s", now=NOW).status == 0
+    assert jobrun("set", "p", "ok-exit", "3", now=NOW).status == 0
+    found = jobrun("run", "p", "--", "sh", "-c", "exit 3", now=NOW)
+    assert (found.status, len(ignored(found))) == (0, 1)
+    dry = jobrun("run", "p", "--dry-run", "--", "true", now=NOW)
+    assert (dry.status, len(ignored(dry))) == (0, 1)
+    unset = jobrun("unset", "p", "retry-delay", now=NOW)
+    assert 'option="--retry-delay 1m" was="--retry-delay 30s"' in unset.stderr
+    assert ignored(jobrun("run", "p", "--", "true", now=NOW)) == []
+
+
+def test_what_is_broken_on_record_can_be_put_right_step_by_step(jobrun: Jobrun) -> None:
+    """Two that do not fit: taking away one is refused as little as setting another."""
+    line = ("run", "p", "--retries", "2")
+    jobrun(*line, "--", "true", now=NOW)
+    for name, value in (("retry-delay", "30s"), ("retry-on", "75")):
+        assert jobrun("set", "p", name, value, now=NOW).status == 0
+    found = jobrun("run", "p", "--", "true", now=NOW)
+    assert len(ignored(found)) == 2
+    for argv in (("set", "p", "timeout", "1h"), ("unset", "p", "retry-on"),
+                 ("unset", "p", "retry-delay")):  # fmt: skip
+        assert jobrun(*argv, now=NOW).status == 0
+    assert ignored(jobrun("run", "p", "--", "true", now=NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name", "value"),
+    [
+        (("--retries", "2"), ("--retries", "2", "--retry-delay", "30s"), "--retries", "0"),
+        (
+            ("--every", "1h", "--after", "up", "--input", "ROWS=up.rows"),
+            ("--every", "1h", "--after", "up"),
+            "--if",
+            "int(ROWS) > 0",
+        ),
+        (("--every", "1h", "--after", "up"), ("--every", "1h"), "--input", "ROWS=up.rows"),
+    ],
+)
+def test_what_keeps_a_command_from_running_is_never_left_out(
+    jobrun: Jobrun, before: tuple[str, ...], after: tuple[str, ...], name: str, value: str
+) -> None:
+    """Refused, and said why and by whom: a run that was not to be can't be taken back."""
+    jobrun("run", "up", "--every", "1h", "--", "true", now="2026-09-04T11:05Z")
+    jobrun("run", "a", *before, "--", "true", now="2026-09-04T11:06Z")
+    assert jobrun("set", "a", name, value, now=NOW).status == 0
+    found = jobrun("run", "a", *after, "--", "echo", "RAN", now=NOW)
+    assert (found.status, found.stdout) == (2, "")
+    assert f", set on record by {who(jobrun)}, does not go with this call: " in found.stderr
+    assert f"hint: jobrun unset a {name[2:]}, or the line as it was" in found.stderr
+
+
+def test_what_may_be_left_out_gives_way_to_what_may_not(jobrun: Jobrun) -> None:
+    """--retries 0 and a --retry-delay, each set when it fitted: the command runs once at most."""
+    line = ("run", "p", "--retries", "2")
+    jobrun(*line, "--", "true", now=NOW)
+    assert jobrun("set", "p", "retry-delay", "3s", now=NOW).status == 0
+    assert jobrun("run", "p", "--", "true", now=NOW).status == 0
+    assert jobrun("set", "p", "retries", "0", now=NOW).status == 0
+    found = jobrun(*line, "--", "false", now=NOW)
+    assert (found.status, found.stderr.count("FAILED")) == (1, 1)
+    assert 'what=override-ignored option="--retry-delay 3s"' in found.stderr
+    assert "hint: jobrun unset p retry-delay" in found.stderr
+    assert jobrun("unset", "p", "retry-delay", now=NOW).status == 0
+    again = jobrun("set", "p", "retry-delay", "3s", now=NOW)
+    assert (again.status, "error: --retry-delay needs --retries" in again.stderr) == (2, True)
+
+
+def test_set_names_what_is_in_its_way(jobrun: Jobrun) -> None:
+    """Not what the person wants changed: that is right, once the other is gone."""
+    line = ("run", "s", "--every", "1h", "--pause-after", "3", "--", "true")
+    jobrun(*line, now=NOW)
+    assert jobrun("set", "s", "resume-after", "6h", now=NOW).status == 0
+    found = jobrun("set", "s", "pause-after", "off", now=NOW)
+    assert (found.status, found.lines[-1]) == (
+        2, "jobrun: hint: first: jobrun unset s resume-after",
+    )  # fmt: skip
+    assert jobrun("unset", "s", "resume-after", now=NOW).status == 0
+    assert jobrun("set", "s", "pause-after", "off", now=NOW).status == 0
+
+
+def test_what_a_newer_jobrun_has_set_is_shown_and_can_be_unset(hourly: Jobrun) -> None:
+    """The hint of a call that is refused for it can be typed."""
+    newer = {"value": "1", "by": "anna@db1", "at": 1788523500, "reason": None, "until": "then"}
+    text = json.dumps({"--newer": newer})
+    hourly.change("UPDATE jobrun_job SET overrides = ?", text)
+    refused = hourly(*HOURLY, "--", "true", now=NOW)
+    assert (refused.status, "hint: jobrun unset a newer" in refused.stderr) == (2, True)
+    assert origins(hourly)["--newer"]["misfit"] == "--newer 1"
+    unset = hourly("unset", "a", "newer", now=NOW)
+    assert (unset.status, 'option="--newer off" was="--newer 1"' in unset.stderr) == (0, True)
+    assert hourly(*HOURLY, "--", "true", now=NOW).status == 0
+    again = hourly("unset", "a", "newer", now=NOW)
+    assert (again.status, 'no option "--newer"' in again.stderr) == (2, True)

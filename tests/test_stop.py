@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.conftest import PYTHON, Jobrun, is_alive, until
+from tests.conftest import PYTHON, Jobrun, Result, is_alive, until
 from tests.orphans import orphaned
 
 if sys.platform == "win32":
@@ -168,3 +169,77 @@ def test_a_run_of_another_host_is_refused(jobrun: Jobrun) -> None:
     found = jobrun("stop", "a", now=NOW)
     assert found.status == 75
     assert 'job "a": run 1 is of host db9' in found.stderr
+
+
+@linux
+@pytest.mark.parametrize("mode", [HOURLY, ("--key", "mail", "--stdin", "null")])
+def test_an_orphan_that_is_stopped_is_held_where_its_job_says_so(
+    jobrun: Jobrun, mode: tuple[str, ...]
+) -> None:
+    """--on-lost hold: it may have sent the mail, so no later call runs it but a person decides."""
+    hold = (*mode, "--on-lost", "hold")
+    with orphaned(jobrun, *hold, "-k", "1", now=NOW):
+        found = jobrun("stop", "a", now=NOW)
+    key = "a:mail" if "--key" in mode else KEY
+    assert [line.split()[1] for line in found.lines] == ["LOST", "WARNING", "hint:", "NOTE"]
+    assert f" WARNING job=a what=held key={key} " in found.stderr
+    assert f'hint: if it did its work: jobrun resolve a {key} --note "..."' in found.stderr
+    again = jobrun("run", "a", *hold, "--", "echo", "AGAIN", now="2026-09-04T12:06Z")
+    assert (again.stdout, " reason=window-held " in again.stderr) == ("", True)
+    assert jobrun.query("SELECT state, reason FROM jobrun_window") == [("held", "lost")]
+    kinds = [row[0] for row in jobrun.query("SELECT kind FROM jobrun_event ORDER BY id")]
+    assert kinds == ["lost", "held", "stop"]
+
+
+@linux
+def test_an_orphan_that_is_stopped_is_dead_after_its_last_attempt(jobrun: Jobrun) -> None:
+    """--max-attempts: finished, so that the watermark goes over it and the next has its turn."""
+    once = (*HOURLY, "--max-attempts", "1")
+    with orphaned(jobrun, *once, "-k", "1", now=NOW):
+        found = jobrun("stop", "a", now=NOW)
+    assert f" WARNING job=a what=dead key={KEY} " in found.stderr
+    assert f"hint: jobrun retry a {KEY}" in found.stderr
+    assert jobrun.query("SELECT state FROM jobrun_window") == [("dead",)]
+    assert jobrun.query("SELECT watermark, next FROM jobrun_job") == [
+        ("2026-09-04T12:00:00+00:00", "2026-09-04T13:00:00+00:00")
+    ]
+    show = ("sh", "-c", "echo $JOBRUN_WINDOW_START")
+    again = jobrun("run", "a", *once, "--", *show, now="2026-09-04T13:05Z")
+    assert again.stdout == "2026-09-04T12:00:00+00:00\n"
+
+
+MOUNT = ("unshare", "-m", "sh", "-c")
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+
+
+def can_mount() -> bool:
+    return (
+        bool(shutil.which("unshare"))
+        and not subprocess.run(
+            [*MOUNT, "mount --bind /tmp /tmp"], check=False, capture_output=True
+        ).returncode
+    )
+
+
+@pytest.mark.skipif(not can_mount(), reason="no mount namespaces here")
+def test_a_read_only_filesystem_is_named_and_keeps_nobody_from_stopping(jobrun: Jobrun) -> None:
+    """As after an error of the disk: nothing new runs, and what runs can be ended."""
+    running = Running(jobrun, *HOURLY)
+
+    def read_only(*argv: str) -> Result:
+        command = [*MOUNT, READ_ONLY, str(jobrun.folder), *jobrun.argv(*argv, now=NOW)]
+        found = subprocess.run(
+            command, env=jobrun.environment, cwd=jobrun.folder, capture_output=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        return Result(found.returncode, found.stdout.decode(), found.stderr.decode())
+
+    refused = read_only("run", "b", "--", "true")
+    assert refused.status == 74
+    assert f"{jobrun.ledger}: on a read-only file system" in refused.stderr
+    assert "remount,rw" in refused.lines[-1]
+    stopped = read_only("stop", "a")
+    assert (stopped.status, "what=stopped" in stopped.stderr) == (0, True)
+    assert running.end()[0] == 143
+    again = read_only("stop", "a")
+    assert (again.status, "what=not-running" in again.stderr) == (0, True)

@@ -286,3 +286,64 @@ def test_a_range_that_has_not_closed_is_not_done_again(jobrun: Jobrun) -> None:
     )
     assert closed.status == 0
     assert hours((12, "processed", 1))[0] in rows(jobrun)
+
+
+# What was tried on the clock ahead may be in any state; by the right one it has not closed.
+OPEN_KEY = "a:2026-09-24T09:00:00+00:00"
+NOT_CLOSED = "jobrun: SKIPPED job=a reason=not-closed key="
+
+
+def test_retry_does_not_run_what_is_void(ahead: Jobrun) -> None:
+    """It said that it is void, ran it up to the day ahead, and the job stood until then."""
+    found = ahead("retry", "a", *DONE, now=NOW)
+    assert found.status == 0
+    assert told(found.lines[1], *MERGED, NOW)
+    assert " NOTE job=a what=nothing-failed " in found.lines[3]
+    assert (watermark(ahead), rows(ahead)[1][2:]) == (at(10), ("void", 1))
+    assert ahead("run", "a", *HOURLY, *DONE, now=NOW).status == 0
+    assert watermark(ahead) == at(13)
+
+
+def test_retry_runs_what_has_closed_of_what_failed(jobrun: Jobrun) -> None:
+    """Hours that failed on the right clock, and on one that was ahead: only the former run."""
+    call = ("run", "a", *HOURLY, "--on-failure", "continue", "--max-windows", "30", *FAILS)
+    assert jobrun(*call, now=BEFORE).status == 1
+    assert jobrun(*call, now="2026-09-04T15:05:00Z").status == 1
+    assert [row[2:] for row in rows(jobrun)] == [("failed", 2)] + [("failed", 1)] * 5
+    found = jobrun("retry", "a", "2026-09-04T14:00Z", *DONE, now=NOW)
+    assert (found.status, found.lines[-1]) == (
+        0,
+        f"{NOT_CLOSED}a:{at(14)} next=2026-09-04T15:00:00Z at={NOW}",
+    )
+    assert jobrun("retry", "a", *DONE, now=NOW).status == 0
+    states = [state for _, _, state, _ in rows(jobrun)]
+    assert states == ["processed"] * 4 + ["void"] * 2
+    assert watermark(jobrun) == at(13)
+
+
+@pytest.mark.parametrize("state", ["held", "dead"])
+@pytest.mark.parametrize("when", [(), (OPEN_KEY,)])
+def test_retry_does_not_run_what_is_held_or_dead_and_not_closed(
+    ahead: Jobrun, state: str, when: tuple[str, ...]
+) -> None:
+    """A person decides about it, but not before its time."""
+    ahead.change(
+        "insert into jobrun_window (job, key, start, \"end\", state, attempts, failures, windows,"
+        " partial, token, changed_at) values ('a', ?, ?, ?, ?, 1, 1, 1, 0, 1, ?)",
+        OPEN_KEY, OPEN_KEY[2:], MERGED[0].partition("/")[2], state, at(9),
+    )  # fmt: skip
+    ahead.change("delete from jobrun_window where start = ?", at(10))
+    found = ahead("retry", "a", *when, *DONE, now=NOW)
+    line = f"{NOT_CLOSED}{OPEN_KEY} next=2026-09-24T10:00:00Z at={NOW}"
+    assert (found.status, found.lines[-1]) == (0, line)
+    assert (rows(ahead)[1][2:], watermark(ahead)) == ((state, 1), at(10))
+
+
+def test_retry_waits_for_the_lag_too(jobrun: Jobrun) -> None:
+    """It has grown since the window failed: what `rerun` says, and beside what does run."""
+    call = ("run", "a", *HOURLY, "--on-failure", "continue", "--first", "2026-09-04T11:00Z")
+    assert jobrun(*call, *FAILS, now=NOW).status == 1
+    found = jobrun("retry", "a", "--lag", "30m", *DONE, now=NOW)
+    assert [line.split()[1] for line in found.lines[-2:]] == ["PROCESSED", "SKIPPED"]
+    assert found.lines[-1] == f"{NOT_CLOSED}a:{at(12)} next=2026-09-04T13:30:00Z at={NOW}"
+    assert [row[2:] for row in rows(jobrun)] == [("processed", 2), ("failed", 1)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobrun import links, rows, upstream
+from jobrun import links, rows, schedule, upstream
 from jobrun.rows import Block, Source
 from jobrun.upstream import NOT_RUN, Upstream
 
@@ -36,6 +36,32 @@ def test_windows_in_order_read_the_upstream_once() -> None:
     assert asked == [0]
     assert up.hurdle("j:x", 50, 60) is None
     assert asked == [0, 50]
+
+
+def test_a_merged_window_reads_the_upstream_once() -> None:
+    """How far it may go, and whether it may run, is one reading, up to the first in the way."""
+    known = [*(block(at, at + 1) for at in range(100)), block(100, 101, "dead")]
+    up, asked = made(links.PROCESSED, 200, known)
+    assert upstream.reach((up,), 10, 200) == 100
+    assert up.hurdle("j:x", 10, 100) is None
+    assert asked == [10]
+    assert up.hurdle("j:x", 10, 101) is not None
+
+
+def test_the_newest_window_is_looked_at_first() -> None:
+    """What lies below it is read where it can't run, and once."""
+    known = [block(at, at + 1, "dead" if at in (5, 7, 8, 9) else "processed") for at in range(20)]
+    up, asked = made(links.PROCESSED, 20, known)
+    grid = schedule.parse("every 1s")
+    assert upstream.newest((up,), grid, 0, 20) == 20
+    assert asked == [19]
+    asked.clear()
+    assert upstream.newest((up,), grid, 0, 10) == 7
+    assert asked == [9, 0]
+    assert upstream.newest((up,), grid, 5, 6) == 5
+    other, _ = made(links.PROCESSED, 15, [block(0, 6), block(6, 7, "skipped"), block(7, 15)])
+    assert upstream.newest((up, other), grid, 0, 10) == 5
+    assert upstream.newest((up, other), grid, 0, 99) == 15
 
 
 @pytest.mark.parametrize(
@@ -101,6 +127,30 @@ def test_R44_second_by_second(
             expected = ""
         skip = up.hurdle("j:x", start, end)
         assert expected == ("" if skip is None else skip.reason)
+
+
+@given(histories(), histories(), st.integers(0, 20), st.integers(0, 30), st.integers(1, 3))
+def test_how_far_a_call_may_go_is_as_its_windows_are_asked_for(
+    one: tuple[int, list[Block]], two: tuple[int, list[Block]], start: int, end: int, length: int
+) -> None:
+    """`merge`: one window to there may run, none beyond it; `latest`: the newest that may."""
+    grid = schedule.parse(f"every {length}s")
+    start, end = grid.floor(start), grid.floor(end)
+
+    def fresh() -> tuple[Upstream, ...]:
+        return tuple(made(links.PROCESSED, *history)[0] for history in (one, two))
+
+    def runs(first: int, last: int) -> bool:
+        return upstream.hurdle(fresh(), "j:x", first, last) is None
+
+    ups = fresh()
+    reach = upstream.reach(ups, start, end)
+    for at in range(start + 1, end + 1):
+        assert runs(start, at) == (at <= reach)
+        assert (upstream.hurdle(ups, "j:x", start, at) is None) == (at <= reach)
+    may = [at for at in range(start, end, length) if runs(at, at + length)]
+    newest = grid.floor(upstream.newest(fresh(), grid, start, end))
+    assert max(newest, start) == (may[-1] + length if may else start)
 
 
 def test_of_several_what_needs_a_person_comes_first() -> None:

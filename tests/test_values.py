@@ -27,6 +27,11 @@ LEAVE = (
     "open(e['JOBRUN_VALUES'], 'ab').write(open(e['LEAVES'], 'rb').read()); "
     "raise SystemExit(int(e.get('ENDS', '0')))"
 )
+MARK = (
+    "import os, sqlite3, jobrun; open(os.environ['JOBRUN_VALUES'], 'w').write('rows=7');"
+    "c = sqlite3.connect(os.environ['JOBRUN_LEDGER'], isolation_level=None);"
+    "c.execute('BEGIN IMMEDIATE'); jobrun.done(c); c.execute('COMMIT'); raise SystemExit(5)"
+)
 SHOW = ("--", PYTHON, "-c", "import os; print(ascii(os.environ.get('ROWS')))")
 
 
@@ -90,12 +95,12 @@ def test_lines_and_objects_are_kept_with_the_window(jobrun: Jobrun) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
-def test_the_file_is_fresh_private_and_in_the_state_folder(jobrun: Jobrun) -> None:
-    """Empty, 0600, one a run, beside the ledger; a nested call without windows has none of it."""
-    show = "import os; p = os.environ['JOBRUN_VALUES']; print(p, oct(os.stat(p).st_mode), end=' ');"
-    show += "print(os.stat(p).st_size)"
+def test_the_file_is_the_commands_to_make_in_a_private_folder(jobrun: Jobrun) -> None:
+    """Not there yet, one a run, beside the ledger; a nested call without windows has none of it."""
+    show = "import os; p = os.environ['JOBRUN_VALUES']; print(p, os.path.lexists(p), end=' ');"
+    show += "print(oct(os.stat(os.path.dirname(p)).st_mode))"
     found = jobrun("run", "up", *HOURLY, "--", PYTHON, "-c", show, now=NOW)
-    assert found.stdout == f"{jobrun.ledger}.d/values/1 0o100600 0\n"
+    assert found.stdout == f"{jobrun.ledger}.d/values/1 False 0o40700\n"
     plain = ("run", "plain", "--", "sh", "-c", "echo ${JOBRUN_VALUES-none}")
     assert jobrun(*plain, now=NOW, env={"JOBRUN_VALUES": "/x"}).stdout == "none\n"
     keyed = ("run", "keyed", "--key", "k", "--", "sh", "-c", "echo ${JOBRUN_VALUES-none}")
@@ -134,7 +139,7 @@ def test_a_file_that_is_no_such_file_is_told_and_nothing_of_it_is_kept(
 
 
 DONE = {
-    "removed": "os.unlink(p)",
+    "removed": "open(p, 'w').close(); os.unlink(p)",
     "left alone": "pass",
     "blank lines": "open(p, 'w').write('\\n \\n')",
     "replaced by another": "open(p + '.new', 'w').write('rows=5'); os.replace(p + '.new', p)",
@@ -165,7 +170,7 @@ MISCHIEF = {
 @pytest.mark.parametrize("how", MISCHIEF)
 def test_what_is_no_plain_file_is_not_read(jobrun: Jobrun, how: str) -> None:
     """Not opened either: a pipe would hang, and the ledger's locks would be dropped."""
-    code = f"import os; e = os.environ; p = e['JOBRUN_VALUES']; os.unlink(p); {MISCHIEF[how]}"
+    code = f"import os; e = os.environ; p = e['JOBRUN_VALUES']; {MISCHIEF[how]}"
     found = jobrun("run", "up", *HOURLY, "--", PYTHON, "-c", code, now=NOW)
     assert found.status == 0
     assert "what=values-lost" in found.stderr
@@ -207,12 +212,7 @@ def test_a_rerun_takes_the_place_and_a_failed_one_does_not(jobrun: Jobrun) -> No
 
 def test_what_marked_itself_keeps_its_values_whatever_it_exits_with(jobrun: Jobrun) -> None:
     """jobrun_done: the window is processed, so what comes after it gets what was left."""
-    code = (
-        "import os, sqlite3, jobrun; open(os.environ['JOBRUN_VALUES'], 'w').write('rows=7');"
-        "c = sqlite3.connect(os.environ['JOBRUN_LEDGER'], isolation_level=None);"
-        "c.execute('BEGIN IMMEDIATE'); jobrun.done(c); c.execute('COMMIT'); raise SystemExit(5)"
-    )
-    found = jobrun("run", "up", *HOURLY, "--", PYTHON, "-c", code, now=NOW)
+    found = jobrun("run", "up", *HOURLY, "--", PYTHON, "-c", MARK, now=NOW)
     assert found.status == 5
     assert kept(jobrun) == {"rows": "7"}
     assert down(jobrun).stdout == "'7'\n"
@@ -227,7 +227,7 @@ def test_forget_takes_the_values_along(jobrun: Jobrun) -> None:
 
 # A death of jobrun, as by kill -9, at the places between a command's start and its record.
 DEATHS = {
-    "before it reads": "jobrun.values_file.ValuesFile.take",
+    "before it reads": "jobrun.values_file.ValuesFile.read",
     "before the record": "jobrun.ledger_sqlite.SqliteLedger.finish",
     "inside of the record": "jobrun.ledger_sql.keep_values",
 }
@@ -261,6 +261,27 @@ def test_a_death_before_the_record_loses_no_value(jobrun: Jobrun, where: str) ->
     assert " attempt=2 " in again.stderr
     assert (kept(jobrun), files(jobrun)) == ({"rows": "6"}, [])
     assert down(jobrun).stdout == "'6'\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="calls are forks of the test")
+@pytest.mark.parametrize("where", DEATHS)
+def test_a_death_before_the_record_loses_no_value_of_what_is_marked(
+    jobrun: Jobrun, where: str
+) -> None:
+    """The window does not run again: what its command has left is kept by the next call."""
+    from tests import forked
+
+    def hook() -> None:
+        module, _, name = DEATHS[where].rpartition(".")
+        setattr(pkgutil.resolve_name(module), name, lambda *_: forked.die())
+
+    argv = ("run", "up", *HOURLY, *FIRST, "--", PYTHON, "-c", MARK)
+    killed = forked.jobrun(argv, jobrun.environment, instant(NOW), hook)
+    assert killed.status == forked.KILLED, killed.lines
+    forked.until_free(jobrun.ledger, "up")
+    assert " LOST job=up " in jobrun(*argv, now=LATER).stderr
+    assert (kept(jobrun), files(jobrun)) == ({"rows": "7"}, [])
+    assert down(jobrun).stdout == "'7'\n"
 
 
 # -- what comes after it gets ----------------------------------------------------------------------
@@ -404,10 +425,11 @@ def test_the_plan_tells_what_will_fail(jobrun: Jobrun) -> None:
 # -- the condition ---------------------------------------------------------------------------------
 
 
-def test_a_condition_that_is_false_skips_the_window_for_good(jobrun: Jobrun) -> None:
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+def test_a_condition_that_is_false_skips_the_window_for_good(jobrun: Jobrun, overlap: str) -> None:
     """A row, the watermark moves on, one line; the next call has nothing to do; exit 0."""
     leave(jobrun, b"rows=0")
-    found = down(jobrun, "--if", "int(ROWS) > 0", "--busy-exit", "9")
+    found = down(jobrun, "--if", "int(ROWS) > 0", "--busy-exit", "9", "--overlap", overlap)
     assert (found.status, found.stdout) == (0, "")
     assert f" SKIPPED job=j reason=condition-false window={TEN}/{ELEVEN} " in found.stderr
     assert state_of(jobrun) == ("skipped", "condition-false", 0)
@@ -480,7 +502,7 @@ def test_the_file_of_another_ledger_is_not_read(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text("rows=old")
     file = ValuesFile(str(path), lambda folder: None)
-    assert (file.take(), file.problem) == ((), None)
+    assert (file.read(), file.problem) == ((), None)
     assert not path.exists()
 
 
@@ -490,7 +512,7 @@ def test_a_file_that_can_not_be_read_is_told(tmp_path: Path) -> None:
     file = ValuesFile(str(tmp_path / "1"), lambda folder: None)
     (tmp_path / "1").write_text("rows=1")
     (tmp_path / "1").chmod(0)
-    assert file.take() == ()
+    assert file.read() == ()
     assert "can't be read" in (file.problem or "")
 
 

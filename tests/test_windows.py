@@ -104,11 +104,31 @@ def test_tiles_leave_no_hole_and_no_overlap(mark: int, now: int, cuts: list[int]
 
 def test_a_merged_window_ends_before_the_next_row() -> None:
     """R29: one window over each free stretch; it says how many it stands for."""
-    found = windows.merged(HOURLY, T0, T0 + 9 * HOUR + 60, iter([block(4, 5)]))
+    ready = T0 + 9 * HOUR + 60
+    found = windows.merged(HOURLY, T0, ready, iter([block(4, 5)]), ready)
     merged = [tile for tile in found if isinstance(tile, Window)]
     assert hours((0, 4), (5, 9)) == in_hours(merged)
     assert [window.windows for window in merged] == [4, 4]
     assert [window.partial for window in merged] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("split", "parts"),
+    [
+        (0, ((0, 4), (5, 9))), (2, ((0, 2), (2, 4), (5, 9))), (4, ((0, 4), (5, 9))),
+        (7, ((0, 4), (5, 7), (7, 9))), (9, ((0, 4), (5, 9))), (30, ((0, 4), (5, 9))),
+    ],
+)  # fmt: skip
+def test_a_merged_window_is_two_where_only_the_first_may_run(
+    split: int, parts: tuple[tuple[int, int], ...]
+) -> None:
+    """So far the upstreams have come; what has ended by then does not wait for the rest."""
+    at = T0 + split * HOUR
+    for within in (0, 60):
+        found = windows.merged(HOURLY, T0, T0 + 9 * HOUR + 90, iter([block(4, 5)]), at + within)
+        merged = [tile for tile in found if isinstance(tile, Window)]
+        assert hours(*parts) == in_hours(merged)
+        assert sum(window.windows for window in merged) == 8
 
 
 def test_counting_is_what_tiling_would_give() -> None:

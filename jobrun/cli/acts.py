@@ -10,6 +10,7 @@ from jobrun import (
     asked,
     asked_again,
     living,
+    options,
     places,
     process,
     run,
@@ -91,7 +92,7 @@ def resolve(call: Call, name: str, when: str, note: str, dry_run: bool) -> int:
         if unit.state not in (DEAD, HELD):
             raise UsageError(
                 f"{unit.key} is {unit.state}: resolve is for what is dead or held",
-                f"jobrun explain {name} {unit.key}",
+                options.typed("explain", name, unit.key),
             )
         by = f"{call.caller.user}@{call.caller.host}"
         what = {"job": name, "what": "would-resolve" if dry_run else "resolved", "key": unit.key}
@@ -116,11 +117,13 @@ def _unit(call: Call, ledger: Ledger, row: JobRow, when: str) -> WindowRow:
         start = windows.parse_when(when, stored_grid(row).zone, call.now(), row.name)
         block = next(ledger.blocks(row.name, start), None)
         if block is not None and block.key is not None and block.start < start:
-            hint = f'jobrun resolve {row.name} {block.key} --note "..."'
+            hint = f'{options.typed("resolve", row.name, block.key)} --note "..."'
             raise asked_again.inside(when, block.key, block.end, hint)
         if found := ledger.window(row.name, windows.key(row.name, start)):
             return found
-    raise UsageError(f'"{when}" of {row.name} is not on record', f"jobrun failures {row.name}")
+    raise UsageError(
+        f'"{when}" of {row.name} is not on record', options.typed("failures", row.name)
+    )
 
 
 def watermark(
@@ -145,7 +148,8 @@ def watermark(
         instant, opening = asked.plan_watermark(name, grid, known, call.now(), to, reason)
         opening = unclosed.make_void(opening, void)._replace(token=row.token)
         if dry_run:
-            what = {"job": name, "what": "would-set-watermark", "watermark": instant}
+            settled = asked.settles_at(known, instant, call.now())
+            what = {"job": name, "what": "would-set-watermark", "watermark": settled}
             call.lines.event("NOTE", {**what, "why": reason, "at": call.now()})
             return 0
         opened = held.set_watermark(opening, instant, grid.next)
@@ -153,8 +157,7 @@ def watermark(
             raise moved(name)
         tell(call, unclosed.notes_of(name, void, call.now()))
         # Up again over what is finished already: where it has come to, not what was asked for.
-        settled = opened.watermark
-        what = {"job": name, "what": "watermark-set", "watermark": settled, "why": reason}
+        what = {"job": name, "what": "watermark-set", "watermark": opened.watermark, "why": reason}
         call.lines.event("NOTE", {**what, "at": call.now()})
         return 0
 
@@ -174,6 +177,7 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
     """The ledger and the job's row, while its lock is held. Raises Refused where it is busy."""
     jobs.check_name(name)
     ledger = open_ledger(call.where)
+    options.name_command(ledger.shared)
     signals = process.catch()
     try:
         known_job(ledger, name)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import printed
+from jobrun import lastcall, options, printed
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
 from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
@@ -33,7 +33,7 @@ def explain(
     with look.ledger() as rows:
         row = look.job(rows, job)
         assert rows is not None  # or the job would be unknown
-        subject = _newest(rows, row) if what is None else _find(look, rows, row, what)
+        subject = _newest(rows, row, look.now) if what is None else _find(look, rows, row, what)
         found = rows.runs(job=row.name, key=subject.key, limit=RUNS)
         runs = [look.as_it_is(run) for run in found]
         standing = stand(rows, row, look.now, look.is_alive)
@@ -49,22 +49,26 @@ def _find(look: Look, ledger: Ledger, job: JobRow, what: str) -> Subject:
             return of_row(row)
     if job.schedule is None:
         raise UsageError(
-            f'nothing is on record of key "{what}" in {look.path}', f"jobrun windows {job.name}"
+            f'nothing is on record of key "{what}" in {look.path}',
+            options.typed("windows", job.name),
         )
     return window_at(ledger, job, look.instant(what, job))
 
 
-def _newest(ledger: Ledger, job: JobRow) -> Subject:
-    """The oldest window that is not finished; else the one that ran last."""
-    rows = ledger.unfinished(job.name)
-    if rows:
-        return of_row(rows[0])
+def _newest(ledger: Ledger, job: JobRow, now: int) -> Subject:
+    """What waits for a person or a next try: on record, dead, or yet to run; else the last run."""
+    for rows in (ledger.unfinished(job.name), ledger.failures(job.name, limit=1)):
+        if rows:
+            return of_row(rows[0])
+    lag = lastcall.of(job).seconds("--lag", 0)
+    if job.watermark is not None and job.next is not None and job.next + lag <= now:
+        return window_at(ledger, job, job.watermark)
     for run in ledger.runs(job=job.name):
         row = ledger.window(job.name, run.key) if run.key is not None else None
         if row is not None:
             return of_row(row)
     raise UsageError(
-        f"{job.name} has run neither a window nor a key yet", f"jobrun history {job.name}"
+        f"{job.name} has run neither a window nor a key yet", options.typed("history", job.name)
     )
 
 

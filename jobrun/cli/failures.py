@@ -42,11 +42,11 @@ def failures(
 def _with_runs(look: Look, ledger: Ledger, found: list[WindowRow]) -> list[Failure]:
     jobs = {name: ledger.job(name) for name in {row.job for row in found}}
     longest = {name: fate.longest_on_record(lastcall.of(job)) for name, job in jobs.items()}
-    paused = {name for name, job in jobs.items() if job is not None and job.is_paused(look.now)}
+    pauses = {name: job and job.shown_pause(look.now) for name, job in jobs.items()}
     shown = []
     for row in found:
         runs = ledger.runs(job=row.job, key=row.key, limit=1)
         run = look.as_it_is(runs[0]) if runs else None
         due = row.due_at(look.now, longest[row.job])
-        shown.append(Failure(row, run, due, row.job in paused))
+        shown.append(Failure(row, run, due, pauses[row.job]))
     return shown

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import tables
+from jobrun import options, tables
 from jobrun.cli.look import DryRunOption, JobArgument, LedgerOption, a_call
 from jobrun.errors import UsageError
 
@@ -25,7 +25,9 @@ def forget(
     call = a_call(ctx, ledger)
     ask = not yes and not dry_run
     if ask and not tables.is_terminal(sys.stdin):
-        raise UsageError("forget asks first, and nobody is there", f"jobrun forget {job} --yes")
+        raise UsageError(
+            "forget asks first, and nobody is there", options.typed("forget", job, "--yes")
+        )
     question = f"Forget all that is on record of {job} in {call.ledger}?"
     if ask and not typer.confirm(question, err=True):
         return 1

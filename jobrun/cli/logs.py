@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import printed, tables
+from jobrun import options, printed, tables
 from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import find
 from jobrun.errors import UsageError
@@ -61,7 +61,7 @@ def _run(look: Look, ledger: Ledger | None, what: str) -> RunRow:
     if run is None:
         found = ledger.runs(job=job.name, key=window.key if window else None, limit=1)
         if not found:
-            raise UsageError(f"{what} has not run yet", f"jobrun plan {job.name}")
+            raise UsageError(f"{what} has not run yet", options.typed("plan", job.name))
         run = found[0]
     return look.as_it_is(run)
 

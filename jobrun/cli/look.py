@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from jobrun import places, process, schedule, tables, windows
+from jobrun import options, places, process, schedule, tables, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call, host_name, this_caller
 from jobrun.errors import JobrunError, NoLedger, UsageError
@@ -73,6 +73,7 @@ def a_call(ctx: typer.Context, ledger: str | None) -> Call:
     """For a command that changes something."""
     outside: Outside = ctx.obj
     where = places.find(ledger, outside.environ)
+    options.name_ledger(ledger, where.name)
     lines = Lines(log_format=outside.environ.get("JOBRUN_LOG_FORMAT") or "text")
     return Call(outside.environ, outside.clock, lines, where, this_caller())
 
@@ -86,6 +87,7 @@ class Look:
         self.environ = outside.environ
         self.where = places.find(ledger, outside.environ)
         self.path = self.where.name
+        options.name_ledger(ledger, self.path)
         self.as_json = as_json
         self.is_named = bool(ledger or self.environ.get("JOBRUN_LEDGER"))
 
@@ -98,6 +100,7 @@ class Look:
             if self.where.is_file:  # there is a file, of somebody else's
                 raise
             ledger = None
+        options.name_command(ledger is not None and ledger.shared)
         try:
             yield ledger
         finally:

@@ -9,16 +9,15 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from jobrun import asked, lastcall, living, process, schedule, turn, unclosed, windows
-from jobrun.by_hand import known_job
+from jobrun import asked, living, options, process, schedule, turn, unclosed, upstream, windows
+from jobrun.by_hand import as_last_said, known_job
 from jobrun.call import Call
 from jobrun.cli.acts import moved, stored_grid, tell, under_lock
-from jobrun.cli.plan import as_last_called
 from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import iso_z, parse_duration
 from jobrun.ledger import Ledger
 from jobrun.ledgers import open_ledger
-from jobrun.rows import JobRow, Pause, RunRow
+from jobrun.rows import JobRow, Opening, Pause, RunRow, Source
 
 
 class Which(NamedTuple):
@@ -79,7 +78,9 @@ def resume(call: Call, which: Which, catch_up: str) -> int:
 def _each(call: Call, which: Which, act: Callable[[Ledger, JobRow], None]) -> int:
     """Of all jobs, one that can't be dealt with now does not keep the others from it."""
     if which.every == (which.name is not None):
-        raise UsageError("JOB or --all: which jobs are meant", "jobrun status lists them")
+        raise UsageError(
+            "JOB or --all: which jobs are meant", f"{options.typed('status')} lists them"
+        )
     code = 0
     with closing(open_ledger(call.where)) as ledger:
         if which.name is not None:
@@ -115,18 +116,32 @@ def _resume_with_latest(call: Call, name: str, dry_run: bool) -> None:
     with under_lock(call, name) as (ledger, row):
         if row.pause is None:  # another person has been a moment ago
             return
-        this = as_last_called(ledger, row, lastcall.of(row), call.environ)
-        grid = stored_grid(row)
-        known, void = unclosed.leave_out(turn.stored(ledger, name), call.now())
+        this = as_last_said(ledger, row, call.environ)
+        grid, lost = stored_grid(row), living.judge_open_runs(ledger, name, call).lost
+        source = Source(ledger.job, ledger.blocks, ledger.values)
+        known = turn.stored(ledger, name)._replace(upstreams=upstream.of(this.after, source))
+        known, fates = turn.after_loss(this, ledger, known, lost)
+        known, void = unclosed.leave_out(known, call.now())
         plan = asked.plan_resume(this, grid, known, call.now(), _who(call))
-        lost = living.judge_open_runs(ledger, name, call).lost
-        opening = unclosed.make_void(plan.opening, void)._replace(
-            token=row.token, lost=tuple(run.id for run in lost)
-        )
-        if not dry_run and ledger.open(opening, None, grid.next) is None:
+        plan = turn.tell_loss(plan, fates)
+        opening = unclosed.make_void(plan.opening, void)._replace(token=row.token)
+        opening = turn.give_up(opening, call, lost)
+        if dry_run:
+            _tell_resumed(call, name, "would-resume", row.pause, windows=_given_up(opening))
+            return
+        opened = ledger.open(opening, None, grid.next)
+        if opened is None:
             raise moved(name)
-    tell(call, (*unclosed.notes_of(name, void, call.now()), *plan.notes))
-    _tell_resumed(call, name, "would-resume" if dry_run else "resumed", row.pause)
+        tell(call, unclosed.notes_of(name, void, call.now()))
+        turn.tell(this, call, ledger, plan, lost, opened)
+    _tell_resumed(call, name, "resumed", row.pause)
+
+
+def _given_up(opening: Opening) -> int | None:
+    """How many windows; None where a gap is too long to count them."""
+    counts = [gap.windows for gap in opening.gaps]
+    known = [count for count in counts if count is not None]
+    return sum(known) + len(opening.ended) if len(known) == len(counts) else None
 
 
 # -- what is said ---------------------------------------------------------------------------------
@@ -145,8 +160,8 @@ def _tell(call: Call, name: str, what: str, pause: Pause) -> None:
     call.lines.event("NOTE", _fields(call, name, what, **told))
 
 
-def _tell_resumed(call: Call, name: str, what: str, pause: Pause) -> None:
-    call.lines.event("NOTE", _fields(call, name, what, by=_who(call), was=pause.text))
+def _tell_resumed(call: Call, name: str, what: str, pause: Pause, **more: object) -> None:
+    call.lines.event("NOTE", _fields(call, name, what, **more, by=_who(call), was=pause.text))
 
 
 def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
@@ -156,7 +171,7 @@ def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
         numbers = ", ".join(str(run.id) for run in living)
         word, verb = ("run", "goes") if len(living) == 1 else ("runs", "go")
         on = f"{word} {numbers} {verb} on to the end, and no other starts"
-        call.lines.say("hint", f"{on}; jobrun stop {name} ends it now")
+        call.lines.say("hint", f"{on}; {options.typed('stop', name)} ends it now")
 
 
 def _is_alive(call: Call, run: RunRow) -> bool:

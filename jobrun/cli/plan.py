@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from jobrun import command, lastcall, options, places, tables, turn
+from jobrun import command, foreseen, options, overlap, places, tables, turn
 from jobrun import job as jobs
+from jobrun.by_hand import as_it_would_be
 from jobrun.call import Call, this_caller
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
 from jobrun.errors import NoLedger, UsageError
@@ -21,8 +22,8 @@ from jobrun.ledger import Ledger
 from jobrun.ledgers import is_there, open_ledger
 from jobrun.lines import Lines
 from jobrun.living import judge_open_runs, keys_of
-from jobrun.plans import Unit
-from jobrun.rows import Claimed, JobRow, RunRow
+from jobrun.plans import Plan, Unit
+from jobrun.rows import Claimed, JobRow, Opening
 from jobrun.run import as_set
 from jobrun.screen import Screen, moment
 from jobrun.screens.plan import Setting, plan_screen, usual_lateness
@@ -44,15 +45,14 @@ def plan(
     with look.ledger() as rows:
         row = look.job(rows, job)
         assert rows is not None  # or the job would be unknown
-        last = lastcall.of(row)
+        last = as_it_would_be(rows, row)
         this = as_last_called(rows, row, last, look.environ)
         now = look.now if at is None else look.instant(at, row, "--at")
         when = "" if last.at is None else f" {moment(last.at, look.now, seconds=True)}"
         source = f"as last called{when} by {last.caller or 'unknown'}"
         source += ", with what is set since (show --origin)" if row.overrides else ""
         call = Call(look.environ, lambda: now, Lines(), look.where, this_caller())
-        alive = [run for run in rows.open_runs(job) if look.is_alive(run)]
-        look.show(_screen(this, call, rows, source, alive[0] if alive else None))
+        look.show(_screen(this, call, rows, source, is_now=at is None))
     return 0
 
 
@@ -61,7 +61,7 @@ def as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping
         raise UsageError(
             f"{row.name} has units of --key: the next call names one, and runs it unless it is"
             " processed",
-            f"jobrun windows {row.name} lists the newest",
+            f"{options.typed('windows', row.name)} lists the newest",
         )
     if not last.command:
         raise UsageError(f"no command is on record for {row.name}", options.USAGE["run"])
@@ -77,7 +77,7 @@ def dry_run(job: Job, call: Call) -> int:
         closing(_as_it_is(call, folder)) as ledger,
     ):
         job = as_set(job, call, ledger.overrides(job.name))
-        screen = _screen(job, call, ledger, "as this call says", None)
+        screen = _screen(job, call, ledger, "as this call says", is_now=True)
         tables.show(screen, call.ledger, as_json=job.log_format == "json")
     return 0
 
@@ -86,23 +86,32 @@ def _as_it_is(call: Call, folder: str) -> Ledger:
     """The ledger; where there is none one without a row, in `folder`."""
     if is_there(call.where):
         with suppress(NoLedger):
-            return open_ledger(call.where)
+            ledger = open_ledger(call.where)
+            options.name_command(ledger.shared)
+            return ledger
     return open_ledger(places.find(os.path.join(folder, "empty.db"), {}), create=True)
 
 
-def _screen(job: Job, call: Call, ledger: Ledger, source: str, holder: RunRow | None) -> Screen:
+def _screen(job: Job, call: Call, ledger: Ledger, source: str, is_now: bool) -> Screen:
+    """What runs now keeps a call of now from its turn; to one of later it leaves the rest."""
     now = call.now()
     judged = judge_open_runs(ledger, job.name, call, by_lock=False)
-    taken = keys_of(judged.living) if job.overlap == "allow" else frozenset()
+    taken = keys_of(judged.living)
     plan, grid, _ = turn.make_plan(job, ledger, now, judged.lost, taken)
-    row = ledger.job(job.name)
+    holder = foreseen.holder(job, ledger, judged.living)
+    kept_out = foreseen.kept_out(job, holder, judged.living) if is_now else None
+    if kept_out is not None:
+        plan, row = Plan(Opening(job.name, 0, now), skips=(kept_out,)), ledger.job(job.name)
+    else:
+        plan = overlap.name_holder(plan, judged.living, call)
+        plan, row = foreseen.loss(job, call, ledger, plan, grid, judged.lost)
     setting = Setting(
         ledger=call.ledger,
         job=job,
         row=row,
         describe=None if grid is None else grid.describe(),
         source=source,
-        holder=holder,
+        holder=None if holder is None else holder.run,
         late=usual_lateness(ledger.runs(job=job.name, limit=RUNS), job.lag),
         now=now,
     )

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from jobrun import fate, lastcall, printed, schedule
+from jobrun import fate, lastcall, options, printed, schedule
+from jobrun.by_hand import mode_of
 from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import Target, find
 from jobrun.errors import UsageError
@@ -14,7 +15,6 @@ from jobrun.ledger import Ledger
 from jobrun.screen import Screen
 from jobrun.screens.origin import origin_screen
 from jobrun.screens.show import job_screen, key_screen, run_screen
-from jobrun.setting import mode_of
 from jobrun.standing import stand
 
 EVENTS = 10
@@ -42,7 +42,7 @@ def show(
 def _origin(look: Look, ledger: Ledger, target: Target) -> Screen:
     job, window, run = target
     if window is not None or run is not None:
-        raise UsageError("--origin is of a job", f"jobrun show {job.name} --origin")
+        raise UsageError("--origin is of a job", options.typed("show", job.name, "--origin"))
     return origin_screen(look.path, job, mode_of(ledger, job), lastcall.read(job.spec), look.now)
 
 

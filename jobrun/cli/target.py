@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jobrun import options
 from jobrun.cli.look import Look
 from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
@@ -38,7 +39,8 @@ def _key(look: Look, ledger: Ledger, key: str) -> Target:
     window = ledger.window(job.name, key)
     if window is None:
         raise UsageError(
-            f'nothing is on record of key "{key}" in {look.path}', f"jobrun windows {job.name}"
+            f'nothing is on record of key "{key}" in {look.path}',
+            options.typed("windows", job.name),
         )
     return Target(job, window)
 
@@ -46,5 +48,5 @@ def _key(look: Look, ledger: Ledger, key: str) -> Target:
 def _run(look: Look, ledger: Ledger, run_id: int) -> Target:
     run = ledger.run(run_id)
     if run is None:
-        raise UsageError(f"no run {run_id} in {look.path}", "jobrun history")
+        raise UsageError(f"no run {run_id} in {look.path}", options.typed("history"))
     return Target(look.job(ledger, run.job), None, run)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import lastcall, picture, schedule
+from jobrun import lastcall, options, picture, schedule
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look, SinceOption
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
@@ -46,7 +46,7 @@ def _screen(
     if row.schedule is None or row.watermark is None:
         keys = ledger.keys(row.name, limit=KEYS)
         if not keys:
-            raise UsageError(f"{row.name} has no windows", f"jobrun history {row.name}")
+            raise UsageError(f"{row.name} has no windows", options.typed("history", row.name))
         return keys_screen(look.path, row.name, keys, look.now, KEYS)
     grid = schedule.parse(row.schedule)
     ready = look.now - lastcall.of(row).seconds("--lag", 0)

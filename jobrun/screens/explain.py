@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from jobrun.fate import after_loss_on_record, longest_on_record
 from jobrun.instants import iso, iso_z
+from jobrun.options import again, typed
 from jobrun.rows import (
     DEAD,
     FAILED,
@@ -20,6 +22,7 @@ from jobrun.rows import (
     Gap,
     RunRow,
     SkipRow,
+    WindowRow,
 )
 from jobrun.screen import (
     BAD,
@@ -52,7 +55,7 @@ from jobrun.screens.runs import (
     waits_for,
 )
 from jobrun.screens.skips import skip_data
-from jobrun.screens.status import pause_text
+from jobrun.screens.status import after_loss, pause_words
 from jobrun.standing import Standing
 from jobrun.story import OPEN, Closed, HeldUp, Story
 from jobrun.strip import OUTSIDE, PENDING
@@ -64,7 +67,7 @@ _STATES = {
     PROCESSED: ("processed", GOOD),
     FAILED: ("FAILED, will be tried again", BAD),
     RUNNING: ("running", BUSY),
-    LOST: ("lost, the next call runs it again", BAD),
+    LOST: ("lost", BAD),  # and what comes of it
     DEAD: ("dead, its attempts are used up", BAD),
     HELD: ("held, waits for a person", STILL),
     SKIPPED: ("skipped", WARN),
@@ -82,7 +85,7 @@ def explain_screen(
     ledger: str, story: Story, standing: Standing, last_words: str | None, now: int
 ) -> Screen:
     entries = in_order(story, fold(story.runs), _few(story.skips))
-    parts: list[Line | Table] = [head(ledger, now), _title(story)]
+    parts: list[Line | Table] = [head(ledger, now), _title(story, standing, now)]
     if entries:
         rows = tuple(_row(entry, now) for entry in entries)
         parts.append(Table(("AT (UTC)", "WHAT", "HOW", "BY"), rows))
@@ -93,9 +96,11 @@ def explain_screen(
     return Screen(tuple(parts), _data(story, last_words, now))
 
 
-def _title(story: Story) -> Line:
+def _title(story: Story, standing: Standing, now: int) -> Line:
     key, _, _, state, row, gap = story.subject
     words, style = _STATES.get(state, (state, ""))
+    if state == LOST and row is not None:
+        words += f", {after_loss(standing, row, now)}"
     reason = gap.reason if gap is not None else row.reason if row is not None else None
     if state in (SKIPPED, VOID) and reason:
         words += f": {reason}"
@@ -215,7 +220,7 @@ def _tail(
     if failed is not None and failed.why is not None:
         yield "why", Cell(failed.why)
     if last_words is not None and failed is not None:
-        yield "last words", Cell(f"{last_words}    (jobrun logs {failed.id})")
+        yield "last words", Cell(f"{last_words}    ({typed('logs', str(failed.id))})")
     if story.queue is not None:
         queue, span = story.queue, span_cell(story.queue.start, story.queue.end, now)
         many = plural(queue.windows, "window")
@@ -238,21 +243,46 @@ def _next(story: Story, standing: Standing, now: int) -> Cell | None:
     state, job, end = story.subject.state, standing.facts.job, story.subject.end
     if state not in (FAILED, PENDING, LOST, VOID, OPEN) or end is None:
         return None
-    if job.pause is not None and job.is_paused(now):
-        return Cell(f"the job is paused {pause_text(job.pause, now)}", style=STILL)
-    if story.upstream is not None and story.upstream.reason == UPSTREAM_FAILED:
-        return Cell("no call, before a person has looked at the upstream", style=BAD)
-    if story.behind is not None and story.behind.state == HELD:
-        return Cell("no call, before a person has looked at the one that is held", style=STILL)
-    row = story.subject.row
-    ready = end + standing.facts.spec.seconds("--lag", 0)
-    later = max(ready, row.next_attempt_at or 0) if row is not None else ready
+    if (pause := job.shown_pause(now)) is not None:
+        words = pause_words(pause, now, is_running=standing.running is not None)
+        return Cell(f"the job is paused {words}", style=STILL)
+    turns = [row for row in (story.subject.row, story.behind) if row is not None]
+    if (hindrance := _hindrance(story, standing, turns)) is not None:
+        return hindrance
+    spec = standing.facts.spec
+    longest = longest_on_record(spec)
     every = f" (every {about(standing.called_every)} so far)" if standing.called_every else ""
     text = f"the next call{every}"
+    # Whatever it waits for ends before it does.
+    later = max([end + spec.seconds("--lag", 0), *(r.due_at(now, longest) or 0 for r in turns)])
     if later <= now:
         return Cell(text)
     when = boundary_cell(later, now)
     return Cell(f"{text}, not before {when.text}", f"{text}, not before {when.full}")
+
+
+def _hindrance(story: Story, standing: Standing, turns: Sequence[WindowRow]) -> Cell | None:
+    """Why no call is known that runs it; `turns` are its row and that which it waits for."""
+    if story.upstream is not None and story.upstream.reason == UPSTREAM_FAILED:
+        return Cell("no call, before a person has looked at the upstream", style=BAD)
+    if story.upstream is not None:
+        return Cell("a call once the upstream is as far", style=WARN)
+    if story.behind is not None and _is_under_way(story.behind, standing):
+        return Cell("once the one before it has ended, which is running", style=BUSY)
+    fates = {_fate(row, standing) for row in turns}
+    if HELD in fates:
+        return Cell("no call, before a person has looked at the one that is held", style=STILL)
+    is_dead = story.subject.row is not None and _fate(story.subject.row, standing) == DEAD
+    return Cell("no call, its attempts are used up", style=WARN) if is_dead else None
+
+
+def _is_under_way(row: WindowRow, standing: Standing) -> bool:
+    return standing.running is not None and standing.running.key == row.key
+
+
+def _fate(row: WindowRow, standing: Standing) -> str:
+    """Its state once the next call has seen what was lost."""
+    return after_loss_on_record(standing.facts.spec, row) if row.state == RUNNING else row.state
 
 
 def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
@@ -260,21 +290,21 @@ def _do(story: Story, standing: Standing, now: int) -> Iterator[str]:
     name, key = standing.facts.job.name, story.subject.key
     state, is_window = story.subject.state, story.subject.start is not None
     if state in (FAILED, LOST, DEAD, HELD):
-        yield f"jobrun retry {name} {key}"
+        yield again("retry", name, key, is_unit=not is_window)
     if state in (DEAD, HELD):
-        yield f'jobrun resolve {name} {key} --note "..."'
+        yield f'{typed("resolve", name, key)} --note "..."'
     if state in (FAILED, LOST):
-        yield f'jobrun skip {name} {key} --reason "..."'
+        yield f'{typed("skip", name, key)} --reason "..."'
     if state in (SKIPPED, PROCESSED) and is_window:
-        yield f"jobrun rerun {name} {key}"
+        yield again("rerun", name, key)
     if state == OUTSIDE:
-        yield f"jobrun backfill {name} --from {iso_z(story.subject.start or 0)} --to T"
-    if state in (FAILED, PENDING) and standing.facts.job.is_paused(now):
-        yield f"jobrun resume {name}"
+        yield again("backfill", name, "--from", iso_z(story.subject.start or 0), "--to", "T")
+    if state in (FAILED, PENDING) and standing.facts.job.shown_pause(now):
+        yield typed("resume", name)
     if state == PENDING:
-        yield f"jobrun plan {name}"
+        yield typed("plan", name)
     if story.behind is not None:
-        yield f"jobrun explain {name} {story.behind.key}"
+        yield typed("explain", name, story.behind.key)
     if story.upstream is not None and story.upstream.hint is not None:
         yield story.upstream.hint
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobrun.instants import iso
-from jobrun.rows import DEAD, FAILED, HELD, RunRow, WindowRow
+from jobrun.options import again, typed
+from jobrun.rows import DEAD, FAILED, HELD, Pause, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
     DIM,
@@ -25,6 +26,7 @@ from jobrun.screen import (
     without,
 )
 from jobrun.screens.runs import outcome_cell, run_data
+from jobrun.screens.status import next_try
 
 _STYLES = {FAILED: BAD, HELD: STILL, DEAD: WARN}
 
@@ -35,7 +37,7 @@ class Failure(NamedTuple):
     row: WindowRow
     run: RunRow | None  # its last
     due: int | None
-    is_paused: bool  # its job
+    pause: Pause | None  # of its job
 
 
 def failures_screen(
@@ -64,9 +66,9 @@ def _table(found: Sequence[Failure], now: int, *, with_job: bool) -> Table:
             Cell(str(row.failures)),
             NOTHING if run is None else outcome_cell(run),
             instant_cell(row.changed_at, now, seconds=True, style=DIM),
-            _next_cell(row, due, is_paused, now),
+            _next_cell(row, due, pause, now),
         )
-        for row, run, due, is_paused in found
+        for row, run, due, pause in found
     )
     table = Table(titles, cells)
     return table if with_job else without(table, "JOB")
@@ -78,30 +80,34 @@ def _unit_cell(row: WindowRow, now: int) -> Cell:
     return Cell(row.key.partition(":")[2], row.key)
 
 
-def _next_cell(row: WindowRow, due: int | None, is_paused: bool, now: int) -> Cell:
+def _next_cell(row: WindowRow, due: int | None, pause: Pause | None, now: int) -> Cell:
     if row.state == HELD:
         return Cell("a person decides")
     if row.state == DEAD:
         return NOTHING
-    if is_paused:
-        return Cell("a call after the pause")
+    if pause is not None:
+        return Cell(next_try(pause, now))
     return Cell("the next call") if due is None else boundary_cell(due, now)
 
 
 def _hints(found: Sequence[Failure], job: str) -> list[str]:
-    hints = [f"jobrun retry {job}    jobrun explain {job} WHEN"]
+    is_unit = all(failure.row.start is None for failure in found)
+    retry = again("retry", job, is_unit=is_unit)
+    hints = [f"{retry}    {typed('explain', job, 'WHEN')}"]
     if any(failure.row.state in (DEAD, HELD) for failure in found):
-        hints.append(f'jobrun resolve {job} WHEN --note "..."')
+        hints.append(f'{typed("resolve", job, "WHEN")} --note "..."')
+    if any(failure.pause is not None for failure in found):
+        hints.append(typed("resume", job))
     return hints
 
 
 def _data(failure: Failure) -> dict[str, object]:
-    row, run, due, is_paused = failure
+    row, run, due, pause = failure
     instants = {"start": row.start, "end": row.end, "next_attempt_at": due}
     return {
         **row._asdict(),
         **{name: None if at is None else iso(at) for name, at in instants.items()},
         "changed_at": iso(row.changed_at),
-        "paused": is_paused,
+        "paused": pause is not None,
         "last_run": None if run is None else run_data(run),
     }

@@ -139,7 +139,7 @@ def _remarks(setting: Setting, plan: Plan) -> Iterator[tuple[str, str]]:
     pause = setting.row.pause if setting.row is not None else None
     if pause is not None and any(skip.reason == PAUSED for skip in plan.skips):
         yield f"paused {pause_text(pause, setting.now)}", STILL
-        yield f"       jobrun resume {setting.job.name}", DIM
+        yield f"       {options.typed('resume', setting.job.name)}", DIM
     elif pause is not None and plan.units and setting.row and setting.row.is_probed(setting.now):
         yield f"a probe, paused {pause_text(pause, setting.now)}", STILL
     if plan.left != 0:
@@ -158,8 +158,9 @@ def _remarks(setting: Setting, plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _note(note: Note) -> Iterator[tuple[str, str]]:
     word, fields, hint = note
-    shown = (f"{name}={_field(value)}" for name, value in fields.items() if name != "job")
-    yield f"{word}: {' '.join(shown)}", WARN if word == "WARNING" else ""
+    given = ((name, value) for name, value in fields.items() if name != "job")
+    shown = (f"{name}={_field(value)}" for name, value in given if value is not None)
+    yield f"{word}: {' '.join(shown)}", WARN if word in ("WARNING", "LOST") else ""
     if hint is not None:
         yield f"  {hint}", DIM
 

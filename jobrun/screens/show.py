@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jobrun import overrides
 from jobrun.instants import iso
-from jobrun.options import BY_NAME, FLAG, shell_text
+from jobrun.options import BY_NAME, FLAG, shell_text, typed
 from jobrun.printed import Stream
 from jobrun.rows import EventRow, JobRow, RunRow, WindowRow
 from jobrun.screen import (
@@ -31,11 +31,11 @@ from jobrun.screens.runs import by, fold, outcome, outcome_cell, run_data, runs_
 from jobrun.screens.status import (
     STYLES,
     behind_cell,
-    pause_text,
+    pause_words,
     standing_data,
     trouble_lines,
 )
-from jobrun.standing import Standing
+from jobrun.standing import FAILING, Standing
 
 WIDE = 100  # letters of a value on a terminal
 Fields = Sequence[tuple[str, Cell | None]]
@@ -65,8 +65,8 @@ def job_screen(
         ("done to", None if job.watermark is None else boundary_cell(job.watermark, now)),
         ("next boundary", None if job.next is None else boundary_cell(job.next, now)),
         ("behind", None if facts.behind.windows == 0 else behind_cell(facts.behind)),
-        ("paused", _pause(job, now)),
-        ("failing", _failing(job, now)),
+        ("paused", _pause(standing, now)),
+        ("failing", _failing(standing, now)),
         ("holder", _holder(standing.running, now)),
         ("usual run", None if facts.usual is None else Cell(about(facts.usual))),
         ("last run", None if standing.last is None else _brief(standing.last, now)),
@@ -78,7 +78,7 @@ def job_screen(
         ),
         ("in folder", _maybe(call.cwd)),
         ("options", _maybe(shell_text(_words(call.options)))),
-        ("set on record", _set_on_record(job)),
+        ("set on record", _set_on_record(job, call.options)),
         ("command", _maybe(command if call.command else None)),
         ("first window", _maybe(job.first)),
         ("token", Cell(str(job.token))),
@@ -100,24 +100,33 @@ def _words(options: dict[str, str]) -> list[str]:
     return words
 
 
-def _set_on_record(job: JobRow) -> Cell | None:
+def _set_on_record(job: JobRow, used: Mapping[str, str]) -> Cell | None:
     """Which of the options they are; --origin says by whom, and why."""
-    found = overrides.values(job.overrides).items()
-    shown = ", ".join(overrides.shown(name, value) for name, value in found)
+    found = [
+        overrides.shown(name, each.value)
+        + ("" if used.get(name) == each.value else " (does not fit: not used)")
+        for name, each in overrides.read(job.overrides).items()
+    ]
+    shown = ", ".join(found)
     return Cell(f"{shown}    (--origin)", style=STILL) if shown else None
 
 
-def _pause(job: JobRow, now: int) -> Cell | None:
-    if job.pause is None or not job.is_paused(now):
+def _pause(standing: Standing, now: int) -> Cell | None:
+    pause = standing.facts.job.shown_pause(now)
+    if pause is None:
         return None
-    return Cell(pause_text(job.pause, now), style=STILL)
+    text = pause_words(pause, now, is_running=standing.running is not None)
+    return Cell(text, style=STILL)
 
 
-def _failing(job: JobRow, now: int) -> Cell | None:
+def _failing(standing: Standing, now: int) -> Cell | None:
+    """What --pause-after counts, until a window is processed: also where all is settled by hand."""
+    job = standing.facts.job
     if job.failing_since is None:
         return None
+    settled = "" if standing.facts.undone or FAILING in standing.troubles else ", settled since"
     since = moment(job.failing_since, now)
-    return Cell(f"{plural(job.failing, 'window')} in a row since {since}")
+    return Cell(f"{plural(job.failing, 'window')} in a row since {since}{settled}")
 
 
 def _holder(run: RunRow | None, now: int) -> Cell | None:
@@ -192,7 +201,7 @@ def run_screen(ledger: str, run: RunRow, kept: Sequence[Stream], now: int) -> Sc
         ("output", _maybe(None if run.output_bytes is None else f"{run.output_bytes} bytes")),
         *(("kept", Cell(f"{k.path} ({k.size} bytes)")) for k in kept if k.size),
     )
-    parts = (head(ledger, now), *_fields(fields), line(f"  jobrun logs {run.id}", DIM))
+    parts = (head(ledger, now), *_fields(fields), line(f"  {typed('logs', str(run.id))}", DIM))
     data = {**run_data(run), "now": iso(now)}
     return Screen(parts, {**data, "kept": [k._asdict() for k in kept]})
 

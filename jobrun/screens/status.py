@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobrun import rows
-from jobrun.fate import longest_on_record
+from jobrun import consent, rows
+from jobrun.fate import after_loss_on_record, longest_on_record
 from jobrun.instants import iso
+from jobrun.options import again, typed
 from jobrun.rows import Pause, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
@@ -33,6 +34,7 @@ from jobrun.screen import (
 )
 from jobrun.screens.runs import outcome, outcome_cell, run_data, waits_data, waits_for
 from jobrun.standing import (
+    AHEAD,
     BLOCKED,
     DEAD,
     FAILING,
@@ -42,6 +44,7 @@ from jobrun.standing import (
     NEW,
     OK,
     PAUSED,
+    REFUSED,
     RUNNING,
     STUCK,
     WAITS,
@@ -56,6 +59,8 @@ STYLES = {
     HELD: STILL,
     DEAD: WARN,
     RUNNING: BUSY,
+    AHEAD: BAD,
+    REFUSED: BAD,
     LATE: WARN,
     BLOCKED: BAD,
     WAITS: WARN,
@@ -132,6 +137,15 @@ def waits_lines(standing: Standing, now: int) -> Iterator[Line]:
         yield Line((Cell(f"{standing.facts.job.name}  "), Cell(waits_for(skip, now), style=WARN)))
 
 
+def _steps(*commands: str) -> str:
+    return "    ".join(commands)
+
+
+def _retry(standing: Standing) -> str:
+    job = standing.facts.job
+    return again("retry", job.name, is_unit=job.schedule is None)
+
+
 def _blocked(standing: Standing, now: int) -> tuple[str, str]:
     skip = standing.facts.waits
     assert skip is not None
@@ -140,7 +154,7 @@ def _blocked(standing: Standing, now: int) -> tuple[str, str]:
 
 def pause_lines(standing: Standing, now: int) -> Iterator[Line]:
     """A pause that a person has made: no trouble, but not to be forgotten."""
-    if PAUSED not in standing.troubles and standing.facts.job.is_paused(now):
+    if PAUSED not in standing.troubles and standing.facts.job.shown_pause(now) is not None:
         what, hint = _paused(standing, now)
         name = Cell(f"{standing.facts.job.name}  {PAUSED}: ", style=STYLES[PAUSED])
         yield Line((name, Cell(what)))
@@ -153,18 +167,34 @@ def pause_text(pause: Pause, now: int) -> str:
     return f"since {moment(pause.at, now)}{until}, {pause.text}"
 
 
+def pause_words(pause: Pause, now: int, *, is_running: bool) -> str:
+    """The same, and what comes of it where its time is over: it is not, before one has tried."""
+    text = pause_text(pause, now)
+    if not pause.is_probed(now):
+        return text
+    return f"{text}; {'one window tries' if is_running else 'the next call probes with one window'}"
+
+
+def next_try(pause: Pause, now: int) -> str:
+    """When a window that the pause keeps from its turn may have it."""
+    is_due = pause.is_probed(now)
+    return "the probe, or a call after it" if is_due else "a call after the pause"
+
+
 def _paused(standing: Standing, now: int) -> tuple[str, str]:
     job = standing.facts.job
     assert job.pause is not None
-    return pause_text(job.pause, now), f"jobrun resume {job.name}    jobrun plan {job.name}"
+    what = pause_words(job.pause, now, is_running=standing.running is not None)
+    return what, _steps(typed("resume", job.name), typed("plan", job.name))
 
 
 def _failing(standing: Standing, now: int) -> tuple[str, str]:
     name, last, row = standing.facts.job.name, standing.last, standing.failed
-    hint = f"jobrun logs {name}    jobrun history {name}"
+    logs = typed("logs", name)
     if row is None:
         assert last is not None  # without a failed window it is the last run that failed
-        return f"{outcome(last)} {_when(standing, last, now)}", hint
+        ended = f"{outcome(last)} {_when(standing, last, now)}"
+        return ended, _steps(logs, typed("history", name))
     how = outcome(last) if last is not None and last.key == row.key else row.state
     what = [f"{how}, {plural(row.failures, 'failure')} of {_unit(row, now)}"]
     if not row.failures:  # interrupted, or made due by hand; a unit by its own call only
@@ -174,7 +204,7 @@ def _failing(standing: Standing, now: int) -> tuple[str, str]:
     what += _later(_waiting(standing))
     if (due := row.due_at(now, longest_on_record(standing.facts.spec))) is not None:
         what.append(f"next try not before {boundary(due, now)}")
-    return ", ".join(what), hint.replace("history", "explain")
+    return ", ".join(what), _steps(logs, typed("explain", name))
 
 
 def _held(standing: Standing, now: int) -> tuple[str, str]:
@@ -186,8 +216,9 @@ def _held(standing: Standing, now: int) -> tuple[str, str]:
     windows = any(row.start is not None for row in found)
     later = max(0, (behind or 0) - len(standing.facts.unfinished)) if stops and windows else 0
     what += _later(later)
-    name, key = standing.facts.job.name, found[0].key
-    return ", ".join(what), f'jobrun retry {name}    jobrun resolve {name} {key} --note "..."'
+    name = standing.facts.job.name
+    resolve = typed("resolve", name, found[0].key)
+    return ", ".join(what), _steps(_retry(standing), f'{resolve} --note "..."')
 
 
 def _later(count: int) -> list[str]:
@@ -199,7 +230,7 @@ def _dead(standing: Standing, now: int) -> tuple[str, str]:
     name = standing.facts.job.name
     failures = plural(found[-1].failures, "failure")
     what = f"{_several(found, now)}, {failures}"
-    return what, f"jobrun failures {name}    jobrun retry {name}"
+    return what, _steps(typed("failures", name), _retry(standing))
 
 
 def _several(found: Sequence[WindowRow], now: int) -> str:
@@ -211,11 +242,8 @@ def _several(found: Sequence[WindowRow], now: int) -> str:
 def _when(standing: Standing, last: RunRow, now: int) -> str:
     if standing.alike == 1:
         return f"at {moment(last.started, now)}"
-    first = (
-        standing.facts.runs[standing.alike - 1]
-        if standing.alike <= len(standing.facts.runs)
-        else last
-    )
+    ended = standing.facts.ended
+    first = ended[standing.alike - 1] if standing.alike <= len(ended) else last
     return f"x{standing.alike} since {moment(first.started, now)}"
 
 
@@ -243,20 +271,50 @@ def _stuck(standing: Standing, now: int) -> tuple[str, str]:
     what = f"run {run.id} since {moment(run.started, now)} ({about(now - run.started)}{mostly})"
     return (
         f"{what}, holder {run.host}:{run.pid}",
-        f"jobrun logs {run.id} -f    jobrun show {run.id}",
+        _steps(typed("logs", str(run.id), "-f"), typed("show", str(run.id))),
     )
+
+
+def after_loss(standing: Standing, unit: WindowRow, now: int) -> str:
+    """What the next call does about a unit whose run is lost."""
+    state = after_loss_on_record(standing.facts.spec, unit)
+    if state == rows.HELD:
+        return "the next call holds it for a person"
+    if state == rows.DEAD:
+        return "its attempts are used up, the next call makes it dead"
+    pause = standing.facts.job.shown_pause(now)
+    return f"{'the next call' if pause is None else next_try(pause, now)} runs it again"
 
 
 def _lost(standing: Standing, now: int) -> tuple[str, str]:
     run = standing.lost
     assert run is not None
-    holds = standing.facts.spec.options.get("--on-lost") == "hold"
-    again = "; the next call holds it for a person" if holds else "; the next call runs it again"
-    again = "" if run.key is None else again
-    what = (
-        f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone{again}"
-    )
-    return what, f"jobrun show {run.id}    jobrun logs {run.id}"
+    what = f"run {run.id} of {moment(run.started, now)} has no end and its processes are gone"
+    unit = standing.facts.units.get(run.key or "")
+    if unit is not None and unit.is_marked_by(run):
+        what += "; its window is processed: its command had marked it"
+    elif unit is not None and unit.state == rows.RUNNING:
+        what += f"; {after_loss(standing, unit, now)}"
+    return what, _steps(typed("show", str(run.id)), typed("logs", str(run.id)))
+
+
+def _ahead(standing: Standing, now: int) -> tuple[str, str]:
+    mark = standing.facts.job.watermark
+    assert mark is not None
+    far = about(mark - now)
+    what = f"done to {iso(mark)}, {far} ahead of the clock: every call is refused"
+    return what, standing.facts.way_back or ""
+
+
+def _refused(standing: Standing, now: int) -> tuple[str, str]:
+    job, event = standing.facts.job, standing.facts.refusal
+    assert event is not None
+    since, last = moment(event.at, now), moment(job.last_seen, now)
+    what = f"calls since {since}, the last at {last}: {event.detail}"
+    before, is_change, _ = (event.detail or "").partition(" -> ")
+    if is_change and before == job.schedule:
+        return what, consent.ways_on(before)
+    return what, typed("events", job.name)
 
 
 def _late(standing: Standing, now: int) -> tuple[str, str]:
@@ -272,6 +330,8 @@ _EXPLAIN = {
     DEAD: _dead,
     STUCK: _stuck,
     LOST: _lost,
+    AHEAD: _ahead,
+    REFUSED: _refused,
     LATE: _late,
     BLOCKED: _blocked,
     PAUSED: _paused,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from jobrun.instants import DAY, HOUR, iso
+from jobrun.options import typed
 from jobrun.picture import LISTED, Picture
 from jobrun.rows import (
     DEAD,
@@ -40,7 +41,7 @@ from jobrun.screen import (
     span_cell,
 )
 from jobrun.screens.runs import outcome, waits_for
-from jobrun.screens.status import pause_data, pause_text
+from jobrun.screens.status import next_try, pause_data, pause_words
 from jobrun.strip import (
     GIVEN_UP,
     LETTERS,
@@ -82,8 +83,11 @@ def windows_screen(ledger: str, picture: Picture, now: int, calendar: Calendar) 
     if picture.void:
         since = "since the clock or the watermark was set back; each runs in its turn"
         parts.append(line(f"{plural(picture.void, 'window')} void {since}", WARN))
-    if picture.pause is not None and picture.pause.holds(now):
-        parts.append(line(f"paused {pause_text(picture.pause, now)}", STILL))
+    if picture.pause is not None and picture.pause.shows(now):
+        is_running = any(slot.state == RUNNING for slot in picture.slots)
+        words = pause_words(picture.pause, now, is_running=is_running)
+        parts.append(line(f"paused {words}", STILL))
+        parts.append(line(f"  {typed('resume', picture.job)}", DIM))
     parts += _listed(picture, now)
     verdict = _verdict(picture)
     parts.append(line(verdict, GOOD if verdict == "complete" else WARN))
@@ -237,8 +241,9 @@ def _pending(stretch: Stretch, picture: Picture, now: int) -> str:
 
 
 def _next_call(picture: Picture, now: int) -> str:
-    paused = picture.pause is not None and picture.pause.holds(now)
-    return "a call after the pause" if paused else "the next call"
+    if picture.pause is None or not picture.pause.shows(now):
+        return "the next call"
+    return next_try(picture.pause, now)
 
 
 def _data(picture: Picture, now: int, verdict: str) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """Kill whatever, whenever, for as long as one likes, and look whether anything is done twice.
 
-    python -m tests.bench.kill                       1,000 kills, some five minutes
-    python -m tests.bench.kill --seconds 3600        for an hour
-    python -m tests.bench.kill --overlap             most calls with --overlap allow
-    python -m tests.bench.kill --mutant no-token     without one of the safeguards: must be found
+    python tests/bench/kill.py                       1,000 kills, some five minutes
+    python tests/bench/kill.py --seconds 3600        for an hour
+    python tests/bench/kill.py --overlap             most calls with --overlap allow
+    python tests/bench/kill.py --mutant no-token     without one of the safeguards: must be found
 
 Several jobs on one ledger, each called all the while as cron would, by calls that run commands of
 many shapes. Wrappers, guardians and commands are killed, stopped and asked to end, at random and
@@ -23,8 +23,11 @@ import signal
 import sys
 import tempfile
 import time
+from pathlib import Path
 from random import SystemRandom
 from types import FrameType
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench import kill_calls
 from tests.bench.kill_harness import JOBS, Harness

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple, NoReturn
 
-from jobrun import guardian, ledger_sqlite, ledger_windows, lock_file, process
+from jobrun import guardian, ledger_end, ledger_sql, lock_file, process
 from jobrun.__main__ import main
 from jobrun.ledger_sqlite import SqliteLedger
 from jobrun.process_posix import Child
@@ -284,8 +284,8 @@ def _replace(module: Any, name: str, old: str, new: str) -> None:
 
 def no_token() -> None:
     """Whoever writes is believed, whoever has been since."""
-    _replace(ledger_sqlite, "_TAKE_TOKEN", "token = :token OR :is_new", "1")
-    _replace(ledger_windows, "_END_WINDOW", "AND token = :token", "")
+    _replace(ledger_sql, "_TAKE_TOKEN", "AND token = :token", "")
+    _replace(ledger_end, "_END_WINDOW", "AND token = :token", "")
     SqliteLedger._is_holder = lambda *_: True  # type: ignore[method-assign]
 
 

@@ -31,7 +31,7 @@ CREATE TABLE jobrun_job (
     paused_by      text,
     failing        integer NOT NULL DEFAULT 0 CHECK (failing >= 0),
     failing_since  timestamptz,
-    failing_run    bigint,           -- the first failed run of them
+    failing_row    bigint NOT NULL DEFAULT 0,   -- which row of failures it is: one more with each end
     trouble_since  timestamptz,      -- events have told that it fails, none yet that it recovered
     overrides      text,             -- {"--timeout": {"value": "2h", "by": "anna", "at": "...", ...}}
     CHECK (next > watermark),
@@ -57,6 +57,7 @@ CREATE TABLE jobrun_window (
     token            bigint NOT NULL CHECK (token >= 0),
     reason           text,
     changed_at       timestamptz NOT NULL,
+    counted_in       bigint,         -- the failing_row that this failed window counts in
     PRIMARY KEY (job, key),
     CHECK ((start IS NULL) = ("end" IS NULL)),
     CHECK (start < "end"),
@@ -113,6 +114,7 @@ CREATE TABLE jobrun_run (
     signal        integer,
     output_bytes  bigint CHECK (output_bytes >= 0),
     why           text,
+    by_hand       boolean NOT NULL DEFAULT false,
     slot          integer CHECK (slot >= 1),
     FOREIGN KEY (job, key) REFERENCES jobrun_window (job, key),
     -- Nobody saw the end of a run that is running, or is lost.

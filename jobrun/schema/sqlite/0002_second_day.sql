@@ -6,7 +6,11 @@ ALTER TABLE jobrun_job ADD COLUMN paused_by TEXT;
 -- How many windows failed one after another since the last one that was processed, since when.
 ALTER TABLE jobrun_job ADD COLUMN failing INTEGER NOT NULL DEFAULT 0 CHECK (failing >= 0);
 ALTER TABLE jobrun_job ADD COLUMN failing_since TEXT;
-ALTER TABLE jobrun_job ADD COLUMN failing_run INTEGER;   -- the first failed run of them
+
+-- Which row of such failures it is: one more with each that ends. A window that has failed says in
+-- which it was counted, so that it counts once, and an end needs no look at the windows.
+ALTER TABLE jobrun_job ADD COLUMN failing_row INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobrun_window ADD COLUMN counted_in INTEGER;
 
 -- Since when events have told that the job fails: set by `failed`, cleared by `recovered`.
 ALTER TABLE jobrun_job ADD COLUMN trouble_since TEXT;
@@ -19,6 +23,9 @@ ALTER TABLE jobrun_job ADD COLUMN overrides TEXT;
 
 -- Why a run could not be started: there is no output that tells.
 ALTER TABLE jobrun_run ADD COLUMN why TEXT;
+
+-- A person asked for it by its window, so that it is nothing that the job pauses itself for.
+ALTER TABLE jobrun_run ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0 CHECK (by_hand IN (0, 1));
 
 -- A run of --overlap allow: which lock beside the job's its call holds (overlap.py).
 ALTER TABLE jobrun_run ADD COLUMN slot INTEGER CHECK (slot >= 1);

@@ -1,0 +1,58 @@
+"""`--wait` where it is not the job's lock that keeps a call from its turn, but runs beside others.
+
+Whoever waits lets the lock go: those who work beside each other need it for a moment each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobrun import process, skips
+from jobrun.call import note_holder
+from jobrun.errors import EXIT_SIGNAL
+from jobrun.lock_file import LONGEST_PAUSE
+
+if TYPE_CHECKING:
+    from jobrun.call import Situation
+    from jobrun.living import Living
+    from jobrun.rows import RunRow
+
+
+def left(situation: Situation) -> float:
+    """Seconds of --wait that are left."""
+    return max(0.0, situation.began + situation.job.wait - time.monotonic())
+
+
+def can_wait(situation: Situation, living: Sequence[Living]) -> bool:
+    """Whether there is time, and all of these are runs beside others: an orphan may never end."""
+    beside = all(each.run.slot is not None and not each.pids for each in living)
+    return beside and left(situation) > 0
+
+
+def until_ended(situation: Situation, runs: Sequence[RunRow]) -> bool:
+    """Whether one of them ends in that time; False also where a signal asks us to stop."""
+    while (seconds := left(situation)) and situation.signals.received is None:
+        situation.signals.pause(min(LONGEST_PAUSE, seconds))
+        if any(_has_ended(situation, run) for run in runs):
+            return situation.signals.received is None
+    return False
+
+
+def _has_ended(situation: Situation, run: RunRow) -> bool:
+    """Or has lost its wrapper: what is left then is for a look under the job's lock."""
+    row = situation.ledger.run(run.id)
+    return row is None or row.outcome is not None or not process.wrapper_alive(run)
+
+
+def lock_again(situation: Situation) -> int | None:
+    """The job's lock in what is left of the time; the exit code where it is not to be had."""
+    job, call, ledger, lock, signals, *_ = situation
+    if lock.acquire(left(situation), signals):
+        note_holder(lock, call)
+        return None
+    if signals.received:
+        return EXIT_SIGNAL + signals.received
+    open_runs = ledger.open_runs(job.name)
+    return skips.lock_held(job, call, ledger, open_runs[-1] if open_runs else None, lock.holder())
