@@ -7,7 +7,7 @@ import pytest
 from jobrun import rows
 from jobrun.instants import HOUR, iso
 from jobrun.ledger import Ledger
-from jobrun.rows import Breaker, Finished, Gap, Opened, Opening, Skipped
+from jobrun.rows import Breaker, Finished, Gap, Left, Opened, Opening, Skipped
 from tests.ledger_calls import (
     ELEVEN,
     NOW,
@@ -18,6 +18,7 @@ from tests.ledger_calls import (
     claim,
     hourly,
     job_row,
+    mark,
     result,
     run,
     state,
@@ -200,12 +201,55 @@ def test_a_lost_run_has_no_made_up_end(ledger: Ledger) -> None:
     assert [(event.key, event.kind) for event in ledger.events("j")] == [(window.key, rows.LOST)]
 
 
+def test_a_lost_run_that_had_marked_its_window_leaves_it_done(again: Again) -> None:
+    """As one that ended so: its values are kept, nothing fails any more, a probe ends the pause."""
+    ledger = again()
+    breaker = Breaker(1, -2, None)  # its runs end two seconds after they begin
+    tripped = run(ledger, TEN, rows.FAILED_RUN, breaker=breaker).tripped
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    mark(ledger, claim(TEN).key or "", opened.token)
+    lost = opened.claimed.run_id
+    left = (Left(lost, (("rows", "5"),)),)
+    found = begin(ledger, claim(ELEVEN), lost=(lost,), left=left, breaker=breaker)
+    assert (found.marked, found.tripped, found.resumed) == ((lost,), None, tripped)
+    assert found.claimed is not None
+    assert state(ledger, TEN) == (rows.PROCESSED, 2, 1)
+    assert ledger.runs("j")[-2].outcome == rows.LOST
+    assert ledger.values("j", claim(TEN).key or "") == {"rows": "5"}
+    assert (job_row(ledger).failing, job_row(ledger).pause) == (0, None)
+    kinds = [event.kind for event in ledger.events("j", limit=3)]
+    assert kinds == [rows.RECOVERED, "resumed", rows.LOST]
+
+
 def test_a_run_that_ended_is_not_lost(ledger: Ledger) -> None:
     """Naming it as lost changes nothing."""
     run(ledger, TEN)
     begin(ledger, lost=(ledger.runs("j")[0].id,))
     assert ledger.runs("j")[0].outcome == rows.SUCCEEDED
     assert ledger.events() == []
+
+
+def test_a_further_try_has_a_token_of_its_own(again: Again) -> None:
+    """What is left of the try before shows the old one, and is refused."""
+    ledger = again()
+    first = begin(ledger, claim(TEN))
+    assert first.claimed is not None
+    assert first.claimed.token == first.token
+    failed = {"outcome": rows.FAILED_RUN, "exit_code": 1, "goes_on": True}
+    ledger.finish(result(first.claimed, claim(TEN).key, **failed), None, hourly)
+    second = ledger.claim("j", first.token, claim(TEN, again=True))
+    assert second is not None
+    assert (second.attempt, second.failures, second.token) == (2, 1, first.token + 1)
+    assert ledger.claim("j", first.token, claim(TEN, again=True)) is None
+    late = result(first.claimed, claim(TEN).key, outcome=rows.SUCCEEDED)
+    assert ledger.finish(late, None, hourly).outcome == rows.FENCED
+    ended = result(second, claim(TEN).key, token=second.token)
+    following = claim(ELEVEN, child_pid=4713, birth="boot 1 3")
+    finished = ledger.finish(ended, following, hourly)
+    assert finished.claimed is not None
+    assert (finished.window_state, finished.claimed.token) == (rows.PROCESSED, second.token)
+    assert again().finish(ended, following, hourly) == finished
 
 
 # -- what a call leaves about itself -------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,36 @@ def test_what_does_not_count(ledger: Ledger, outcome: str, kind: str) -> None:
     run(ledger, TEN, outcome, kind=kind)
     run(ledger, TEN, rows.FAILED_RUN, kind=kind, breaker=THREE)
     assert job_row(ledger).failing == 1
+
+
+def test_what_a_run_would_weigh_if_it_failed(ledger: Ledger) -> None:
+    """As `plan` foresees it: once a window, and nothing of what a person has asked for."""
+
+    def weight(start: int, **more: Any) -> int | None:
+        claimed = begin(ledger, claim(start, **more)).claimed
+        assert claimed is not None
+        return ledger.weight(claimed.run_id)
+
+    assert weight(TEN) == 1
+    fail(ledger, TEN)
+    assert (weight(TEN, kind=rows.RETRY), weight(ELEVEN)) == (0, 1)
+    assert weight(ELEVEN, kind=rows.RETRY, by_hand=True) is None
+    assert weight(TEN, kind=rows.LOOKBACK) is None
+    assert ledger.weight(99) is None
+
+
+def test_what_a_person_asked_for_does_not_count(ledger: Ledger) -> None:
+    """Neither where it fails nor where it is lost."""
+    for ends in (True, False):
+        opened = begin(ledger, claim(TEN, kind=rows.RETRY, by_hand=True))
+        assert opened.claimed is not None
+        if ends:
+            failed = {"outcome": rows.FAILED_RUN, "exit_code": 1, "breaker": THREE}
+            ended = result(opened.claimed, claim(TEN).key, token=opened.token, **failed)
+            ledger.finish(ended, None, hourly)
+        else:
+            begin(ledger, lost=(opened.claimed.run_id,), breaker=THREE)
+        assert (job_row(ledger).failing, job_row(ledger).failing_since) == (0, None)
 
 
 def test_a_lost_run_is_the_last_straw(ledger: Ledger) -> None:
