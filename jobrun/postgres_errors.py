@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import psycopg
 
-from jobrun.errors import Contradiction, JobrunError, LedgerError, Refused
+from jobrun.errors import Contradiction, DamagedLedger, JobrunError, LedgerError, Refused
+
+_OTHER_TABLES = (
+    "damaged, or another program has changed its tables",
+    "put a copy back; jobrun doctor looks at all of it",
+)
 
 # By the code of an error, or by its class, the first two characters.
 _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
@@ -30,6 +35,8 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
         "damaged, what it holds and what is to be written contradict each other",
         "jobrun doctor looks at all of it",
     ),
+    "42P01": (DamagedLedger, *_OTHER_TABLES),
+    "42703": (DamagedLedger, *_OTHER_TABLES),
     "53": (Refused, "the server has no room left", "its disk, memory or max_connections"),
     "40": (Refused, "others write at the same moment", "the next call tries again"),
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from jobrun.errors import LedgerError, NoLedger
+from jobrun.errors import DamagedLedger, LedgerError, NoLedger
 
 if TYPE_CHECKING:
     from jobrun.postgres_database import Database
@@ -48,8 +48,10 @@ def ledger_version(database: Database) -> int:
     """The version of the ledger in it; 0 where there is none."""
     try:
         return int(database.rows("SELECT version FROM jobrun_meta")[0][0])
-    except psycopg.errors.UndefinedTable:
-        return 0
+    except DamagedLedger as error:
+        if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
+            return 0
+        raise
 
 
 def _migrate_once(database: Database, migrations: Sequence[str]) -> bool:

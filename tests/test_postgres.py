@@ -107,6 +107,17 @@ def test_an_open_run_of_another_host_is_not_taken_for_lost(on_postgres: Jobrun) 
     assert "host db9" in refused.stderr
 
 
+def test_tables_that_are_not_as_they_were_made(on_postgres: Jobrun) -> None:
+    """74 before a command has run, 76 after: in a line, as of a file."""
+    on_postgres(*HOURLY, "--", "false", now=NOW)
+    for table, status, ran in (("event", 76, "ran\n"), ("gap", 74, "")):
+        query(on_postgres, f"ALTER TABLE jobrun_{table} RENAME TO other_{table}")
+        found = on_postgres(*HOURLY, "--", "echo", "ran", now="2026-09-04T12:07Z")
+        assert (found.status, found.stdout) == (status, ran)
+        assert "damaged, or another program has changed its tables (" in found.stderr
+        query(on_postgres, f"ALTER TABLE other_{table} RENAME TO jobrun_{table}")
+
+
 def test_without_psycopg(on_postgres: Jobrun) -> None:
     """78: what to install."""
     script = (
