@@ -42,3 +42,55 @@ class Lock(Protocol):
         """Release it whoever has a copy of its descriptor."""
 
     def release(self) -> None: ...
+
+
+class Keeper(Protocol):
+    """A lock of several machines while a command runs: held by a connection, which may be lost.
+
+    It is driven by the loop that waits for the command: nothing here waits, and nothing raises.
+    Instants are of boottime().
+    """
+
+    @property
+    def fd(self) -> int:
+        """The socket to wait for; -1: none now. May be another after each call."""
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether `fd` is waited for to take something, not to have something."""
+
+    @property
+    def due(self) -> float:
+        """When `on_time` is to be called."""
+
+    @property
+    def until(self) -> float:
+        """When the command is asked to end, unless there is better word by then.
+
+        As long before another machine may have the lock as TERM and KILL may take.
+        """
+
+    @property
+    def held_fd(self) -> int:
+        """The socket that holds the lock as long as it is open, so that the guardian keeps it open
+        too; -1: none does."""
+
+    @property
+    def adopted(self) -> int:
+        """Grows with each new socket in `held_fd`, whose number may be the old one's."""
+
+    @property
+    def lost(self) -> str | None:
+        """How the lock was lost, for good: "the server closed the session (57P05)"."""
+
+    def guard(self, run_id: int | None) -> None:
+        """From here on it is driven; None: the lock is held between two runs."""
+
+    def on_ready(self) -> None:
+        """`fd` has what was waited for, or an error; it may also come for nothing."""
+
+    def on_time(self, now: float) -> None:
+        """`due` has come, or `until`, where this is the last chance to say how it was lost."""
+
+    def rest(self) -> None:
+        """It is no longer driven: the connection, where there still is one, is its owner's."""

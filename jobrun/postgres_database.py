@@ -4,6 +4,9 @@ Nothing is set for the session: behind a pooler that hands a server's session to
 each transaction a setting would be that other client's. What a transaction needs is set in it, what
 a value means is in the value: instants are sent with their zone and come back in binary.
 
+A connection that has gone is made anew, unless it held a lock (lock_postgres.py): then whoever
+holds that has to take it again first.
+
 psycopg is loaded with this module, which takes longer than all the rest of a call: only an address
 of PostgreSQL loads it.
 """
@@ -19,21 +22,22 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 from psycopg.adapt import Buffer, Loader
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
+from jobrun.boottime import boottime
 from jobrun.database import PATIENCE, as_text
 from jobrun.errors import JobrunError, LedgerError, UsageError
 from jobrun.instants import iso
 from jobrun.places import without_password
-from jobrun.postgres_errors import explained, is_gone
+from jobrun.postgres_errors import explained, gone, is_gone
 
 if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
+
     from jobrun.database import Parameters
 
 _LOCKS = 0x6A6F6272  # ours, of the two numbers that an advisory lock has
-# Milliseconds that a process which was stopped in a transaction holds up the others.
-_PAUSE = 15_000
 _SINCE_1970 = 946_684_800  # seconds, of PostgreSQL's epoch
 _DEFAULTS = {
     "connect_timeout": "5",
@@ -71,7 +75,11 @@ class Database:
                 "--ledger postgresql://user@host/database",
             ) from error
         self._options = {**_DEFAULTS, **given}
-        self._connection = self._connect()
+        # Seconds that a process which was stopped in a transaction holds up the others.
+        self.pause = 15.0
+        self.locks = 0  # that its session holds
+        self.asked = boottime()  # when it was asked last
+        self.connection = self._connect()
         # In a transaction: statements are sent one after another without waiting for answers.
         self._pipeline: psycopg.Pipeline | None = None
         self._entered = ExitStack()
@@ -111,13 +119,14 @@ class Database:
         return Transaction(self, patience, job or "")
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     # -- for a transaction ------------------------------------------------------------------------
 
     def begin(self, patience: float, job: str) -> str:
         """Its number."""
-        values = {"patience": int(patience * 1000), "pause": _PAUSE, "locks": _LOCKS, "job": job}
+        waits = {"patience": int(patience * 1000), "pause": int(self.pause * 1000)}
+        values = {**waits, "locks": _LOCKS, "job": job}
         literals = {name: sql.Literal(value) for name, value in values.items()}
         with self._errors(patience):
             cursor = self._alive().execute(sql.SQL(_BEGIN).format(**literals))
@@ -125,13 +134,14 @@ class Database:
                 pass
             ((number,),) = cursor.fetchall()
             if job:
-                self._pipeline = self._entered.enter_context(self._connection.pipeline())
+                self._pipeline = self._entered.enter_context(self.connection.pipeline())
         return str(number)
 
     def commit(self, number: str) -> None:
         """Where the answer is lost the server is asked what became of it: it is never guessed."""
+        self.asked = boottime()
         try:
-            self._connection.execute("COMMIT")
+            self.connection.execute("COMMIT")
             self._leave_pipeline()
         except psycopg.Error as error:
             if not is_gone(error):
@@ -143,10 +153,10 @@ class Database:
         with suppress(psycopg.Error):  # of a statement that nobody waits for any more
             self._leave_pipeline()
         with suppress(psycopg.Error):  # then the server does
-            self._connection.execute("ROLLBACK")
+            self.connection.execute("ROLLBACK")
 
     def is_in_transaction(self) -> bool:
-        return self._connection.info.transaction_status != TransactionStatus.IDLE
+        return self.connection.info.transaction_status != TransactionStatus.IDLE
 
     def _answer(self) -> None:
         """Wait for what was sent."""
@@ -170,10 +180,40 @@ class Database:
         connection.adapters.register_loader("timestamptz", _Instant)
         return connection
 
+    @property
+    def backend_pid(self) -> int:
+        """The server's process, as the protocol names it: behind a pooler it is another."""
+        return self.connection.info.backend_pid
+
+    def statement(self, text: str) -> bytes:
+        """As it is sent."""
+        return _translated(text)
+
+    def ways(self) -> list[bytes]:
+        """What libpq takes to connect: the server of now first, names resolved already."""
+        with self._errors():
+            found = [
+                make_conninfo(**way).encode()  # type: ignore[arg-type]
+                for way in conninfo_attempts(self._options)
+            ]
+        here = self.connection.info.hostaddr
+        return sorted(found, key=lambda way: f"hostaddr={here}".encode() not in way.split())
+
+    def adopt(self, connection: PGconn) -> None:
+        """From now on it is this one."""
+        self.connection.close()
+        self.connection = psycopg.Connection(connection)
+        self.connection.autocommit = True
+        self.connection.prepare_threshold = None
+        self.connection.adapters.register_loader("timestamptz", _Instant)
+
     def _alive(self) -> psycopg.Connection[tuple[Any, ...]]:
-        if self._connection.closed:
-            self._connection = self._connect()
-        return self._connection
+        if self.connection.closed:
+            if self.locks:
+                raise gone(self.address, "with it the job's lock")
+            self.connection = self._connect()
+        self.asked = boottime()
+        return self.connection
 
     def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[Any, ...]]:
         query = _translated(statement)

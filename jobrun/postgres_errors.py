@@ -48,14 +48,18 @@ def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
     said = str(error).strip().partition("\n")[0]
     code = error.sqlstate or ""
     if is_gone(error):
-        return Refused(
-            f"ledger {address}: out of reach ({said})",
-            "psql with the same address says whether it is the server, the network or the role",
-        )
+        return gone(address, said)
     kind, rule, hint = _MEANING.get(code) or _MEANING.get(code[:2]) or (None, "", "")
     if kind is None:
         return error
     return kind(f"ledger {address}: {rule.format(patience=patience)} ({said}, {code})", hint)
+
+
+def gone(address: str, said: str) -> Refused:
+    return Refused(
+        f"ledger {address}: out of reach ({said})",
+        "psql with the same address says whether it is the server, the network or the role",
+    )
 
 
 def is_gone(error: psycopg.Error) -> bool:

@@ -73,12 +73,16 @@ def schema_of(server: str) -> Iterator[str]:
     import psycopg
 
     schema = f"t{uuid4().hex}"
-    with closing(psycopg.connect(server, autocommit=True)) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}".encode())
-        try:
-            yield f"{server}?options=-csearch_path%3D{schema}"
-        finally:
-            connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+    def does(statement: str) -> None:
+        with closing(psycopg.connect(server, autocommit=True)) as connection:
+            connection.execute(statement.encode())
+
+    does(f"CREATE SCHEMA {schema}")
+    try:
+        yield f"{server}?options=-csearch_path%3D{schema}"
+    finally:
+        does(f"DROP SCHEMA {schema} CASCADE")
 
 
 @contextmanager

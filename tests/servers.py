@@ -9,17 +9,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import until
+from tests.conftest import is_alive, until
 
 INSTALL = "pip install '.[test]'"
 NOBODY = 65534  # PostgreSQL refuses to run as root
@@ -31,20 +32,48 @@ LEASH = '"$@" <&- & read _; kill -INT $!; wait $!; cd /; rm -rf "$0"'
 @contextmanager
 def postgres() -> Iterator[str]:
     """The address of a new PostgreSQL server, of whose databases nobody wants any to survive."""
-    programs = _programs()
-    with _folder() as folder:
-        data, port = folder / "data", _free_port()
+    with own_postgres() as server:
+        yield server.address
+
+
+@contextmanager
+def own_postgres(**settings: object) -> Iterator[Postgres]:
+    """One that is not shared: it can be stopped and started."""
+    with _folder() as folder, ExitStack() as started:
         first = ("--no-sync", "--no-instructions", "--auth=trust", "--username=postgres")
         text = ("--encoding=UTF8", "--locale=C")
-        _run([programs / "initdb", f"--pgdata={data}", *first, *text], folder)
-        settings: dict[str, object] = {"port": port, "listen_addresses": "127.0.0.1"}
-        settings |= {"unix_socket_directories": folder, "fsync": "off", "max_connections": 300}
-        options = [f"--{name}={value}" for name, value in settings.items()]
-        argv: list[str | Path] = [programs / "postgres", "-D", data, *options]
-        address = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-        with _started(argv, folder) as log:
-            until(lambda: "ready to accept connections" in log.read_text(), f"PostgreSQL: {log}")
-            yield address
+        _run([_programs() / "initdb", f"--pgdata={folder / 'data'}", *first, *text], folder)
+        server = Postgres(folder, started, settings)
+        server.start()
+        yield server
+
+
+class Postgres:
+    def __init__(self, folder: Path, started: ExitStack, settings: dict[str, object]) -> None:
+        port = _free_port()
+        self.address = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        self._folder = folder
+        self._started = started
+        usual = {"port": port, "listen_addresses": "127.0.0.1", "fsync": "off"}
+        usual |= {"unix_socket_directories": folder, "max_connections": 300}
+        self._settings: dict[str, object] = {**usual, **settings}
+
+    def start(self) -> None:
+        options = [f"--{name}={value}" for name, value in self._settings.items()]
+        argv: list[str | Path] = [_programs() / "postgres", "-D", self._data, *options]
+        log = self._started.enter_context(_started(argv, self._folder))
+        until(lambda: "ready to accept connections" in log.read_text(), f"PostgreSQL: {log}")
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """INT is a fast shutdown, QUIT an immediate one."""
+        pid = self._data / "postmaster.pid"
+        number = int(pid.read_text().split()[0])
+        os.kill(number, how)
+        until(lambda: not is_alive(number), "the end of the server")
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
 
 
 @contextmanager

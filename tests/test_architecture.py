@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jobrun"
 # a module imports those that stand before it. A new module wants a place here; a new word in the
 # last column wants a reason.
 GROUPS = (
-    ("words", "errors instants value rows streams weigh", ""),
+    ("words", "errors instants value rows streams weigh boottime", ""),
     ("time", "walls expression windows schedule", "words"),
     (
         "options",
@@ -42,7 +42,7 @@ GROUPS = (
         " ledger_postgres ledgers mark",
         "words places",
     ),
-    ("lock", "lock lock_file", "words places"),
+    ("lock", "lock lock_file postgres_keeper lock_postgres", "words places"),
     (
         "process",
         "wire ended ladder stopping signals terminal tree_group tree_proc tree guardian poller pump"

@@ -247,7 +247,7 @@ def test_a_commit_whose_answer_is_lost_is_never_guessed(
     """The server knows what became of it: what it has is there, else the caller tries again."""
     opened = begin(ledger, claim(TEN))
     assert opened.claimed is not None
-    connection = ledger._database._connection  # type: ignore[attr-defined]
+    connection = ledger._database.connection  # type: ignore[attr-defined]
     execute = connection.execute
 
     def lose(query: object, *arguments: object, **more: object) -> object:
@@ -273,7 +273,7 @@ def test_a_commit_whose_answer_is_lost_is_never_guessed(
 
 def cut(ledger: PostgresLedger) -> None:
     """End the server's side of the ledger's connection."""
-    pid = ledger._database._connection.info.backend_pid  # type: ignore[attr-defined]
+    pid = ledger._database.connection.info.backend_pid  # type: ignore[attr-defined]
     sql(ledger, f"SELECT pg_terminate_backend({pid}, 5000)")
 
 

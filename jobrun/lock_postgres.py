@@ -1,0 +1,210 @@
+"""A job's lock among machines: an advisory lock of the session that the ledger lies behind.
+
+It is the ledger's own connection that holds it: what is written over it is written by the holder.
+The server frees it at once when the holder's end of the connection closes, and after `ttl` seconds
+where it hears nothing: `idle_session_timeout`, which every user may set for a session of his own.
+
+That is only set, and the lock only taken, where the session is ours alone. The protocol tells a
+client which process serves it; behind a pooler the one that answers is another. All of it is one
+statement, so that a session that is not ours is left as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from jobrun.boottime import boottime
+from jobrun.errors import ConfigError, JobrunError
+from jobrun.postgres_keeper import Keeper, Rows, Taken
+
+if TYPE_CHECKING:
+    from jobrun.lock import Interruption
+    from jobrun.postgres_database import Database
+
+POLL = 1.0  # seconds, more or less by a fifth, so that those who wait don't ask all at once
+AFTER_A_LOSS = 1.5  # seconds in which whoever had the lock may take it again
+_TAKE_AGAIN = 1.0  # seconds
+_FIRST_VERSION = 140_000  # that has idle_session_timeout
+
+_TAKE = """
+WITH session AS MATERIALIZED (
+    SELECT CASE WHEN pg_backend_pid() = {pid} AND NOT pg_is_in_recovery()
+                THEN pg_try_advisory_lock({key}) END AS got
+)
+SELECT pg_backend_pid(), CAST(got AS text),
+       (SELECT to_char(backend_start AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS')
+          FROM pg_stat_activity WHERE pid = pg_backend_pid()),
+       CASE WHEN got THEN CAST(CAST(set_config('idle_session_timeout', '{ttl}', false)
+                                    AS interval) = interval '{ttl} milliseconds' AS text) END
+  FROM session
+"""
+
+# What is left of the session before it would keep the lock until its time is over.
+_DEMAND = """
+BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE pid = {before}
+   AND to_char(backend_start AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS') = '{since}';
+{take};
+SELECT outcome, (SELECT o.host FROM jobrun_run AS o WHERE o.job = r.job AND o.outcome IS NULL
+                  ORDER BY o.id DESC LIMIT 1)
+  FROM jobrun_run AS r WHERE r.id = {run};
+COMMIT
+"""
+
+_HELD = """
+SELECT 1 FROM pg_locks
+ WHERE locktype = 'advisory' AND granted AND objsubid = 1
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND CAST(classid AS bigint) = ? AND CAST(objid AS bigint) = ?
+"""
+
+_PLACE = """
+SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE c.oid = to_regclass('jobrun_meta')
+"""
+
+
+class SessionLock:
+    """The lock of a job, or one of those beside it (`slot`, counted from 1)."""
+
+    def __init__(
+        self, database: Database, job: str, ttl: float, kill_after: float, slot: int | None = None
+    ) -> None:
+        self.ttl = ttl
+        self.keeper = Keeper(database, self, ttl, kill_after)
+        self._database = database
+        self._name = job if slot is None else f"{job}.{slot}"
+        self._key: int | None = None
+        self._session = (0, "")  # the server's process that holds it, and since when there is one
+        self._is_taken = False
+
+    def acquire(self, wait: float = 0.0, signals: Interruption | None = None) -> bool:
+        """Never twice: one release would leave it held."""
+        assert not self._is_taken, self._name
+        limit = boottime() + wait
+        connection = self._database.connection
+        while not self._try():
+            left = limit - boottime()
+            pause = _about(POLL)
+            if connection is not self._database.connection:
+                connection, pause = self._database.connection, AFTER_A_LOSS
+            if left <= 0 or (signals is not None and _interrupted(signals, min(pause, left))):
+                return False
+        return True
+
+    def is_held(self) -> bool:
+        if not self._is_taken:
+            return False
+        return self.keeper.take_again(_TAKE_AGAIN)
+
+    def is_free(self) -> bool:
+        """Whether nobody holds it, as far as one can see without a try."""
+        key = self._number() & (2**64 - 1)
+        return not self._database.rows(_HELD, (key >> 32, key & 0xFFFF_FFFF))
+
+    def release(self) -> None:
+        if not self._is_taken:
+            return
+        self._is_taken = False
+        self._database.locks -= 1
+        self.keeper.let_go()
+        if not self._database.connection.closed:
+            self._database.rows("SELECT pg_advisory_unlock(?)", (self._key,))
+
+    def _try(self) -> bool:
+        self._check_version()
+        ((pid, got, since, is_set),) = self._database.rows(self._take(self._database.backend_pid))
+        if got is None:
+            raise self._no_session(pid)
+        if got != "true":
+            return False
+        self._is_taken = True
+        self._database.locks += 1
+        self._session, self._database.pause = (pid, since), self.ttl
+        if is_set != "true":
+            self.release()
+            raise _ignored(self._database.address)
+        self.keeper.hold()
+        return True
+
+    # -- for its keeper ---------------------------------------------------------------------------
+
+    def question(self) -> bytes:
+        return b"SELECT pg_backend_pid()"
+
+    def is_ours(self, answer: Rows) -> bool:
+        return answer == [(str(self._session[0]),)]
+
+    def demand(self, backend_pid: int, run_id: int) -> bytes:
+        before, since = self._session
+        text = _DEMAND.format(before=before, since=since, take=self._take(backend_pid), run=run_id)
+        return self._database.statement(text)
+
+    def taken(self, answer: Rows) -> bool:
+        """The second row is how many sessions were ended, then how the lock is, then the run."""
+        _, (pid, got, since, is_set), *run = answer
+        for outcome, host in run:
+            if outcome is not None:
+                raise Taken(
+                    f"host {host} has taken over" if host else "another call has taken over"
+                )
+        if got != "true" or is_set != "true" or pid is None or since is None:
+            return False
+        self._session = (int(pid), since)
+        return True
+
+    # -- what is asked ----------------------------------------------------------------------------
+
+    def _take(self, pid: int) -> str:
+        return _TAKE.format(pid=pid, key=self._number(), ttl=int(self.ttl * 1000))
+
+    def _number(self) -> int:
+        if self._key is None:
+            ((place,),) = self._database.rows(_PLACE)
+            text = f"jobrun:{place}/{self._name}"
+            digest = sha256(text.encode("utf-8", "surrogateescape")).digest()
+            self._key = int.from_bytes(digest[:8], "big", signed=True)
+        return self._key
+
+    def _check_version(self) -> None:
+        version = self._database.connection.info.server_version
+        if version < _FIRST_VERSION:
+            raise ConfigError(
+                f"ledger {self._database.address}: PostgreSQL {version // 10_000} keeps the lock of"
+                " a machine that was stopped or cut off for ever",
+                "--lock lease; or PostgreSQL 14 and later",
+            )
+
+    def _no_session(self, pid: int) -> JobrunError:
+        address, ours = self._database.address, self._database.backend_pid
+        if pid == ours:
+            return ConfigError(
+                f"ledger {address}: a standby, whose locks the primary does not know",
+                "the primary's address: postgresql://a,b/db?target_session_attrs=read-write",
+            )
+        return ConfigError(
+            f"ledger {address}: a connection pooler is in between (the connection is of process"
+            f" {ours}, process {pid} answers): it hands a session's lock to other clients",
+            "the server's own port in the address; or --lock lease, with which a host that crashes"
+            " keeps the lock for --lock-ttl",
+        )
+
+
+def _ignored(address: str) -> JobrunError:
+    return ConfigError(
+        f"ledger {address}: the server ignores idle_session_timeout, so that it would keep the lock"
+        " of a machine that was stopped or cut off for ever",
+        "--lock lease",
+    )
+
+
+def _about(seconds: float) -> float:
+    return seconds * (0.8 + 0.4 * os.urandom(1)[0] / 255)
+
+
+def _interrupted(signals: Interruption, seconds: float) -> bool:
+    signals.pause(seconds)
+    return signals.received is not None
