@@ -42,7 +42,11 @@ GROUPS = (
         " ledger_postgres ledgers mark",
         "words places",
     ),
-    ("lock", "lock lock_file postgres_keeper lock_postgres", "words places"),
+    (
+        "lock",
+        "lock lock_file postgres_keeper lock_postgres redis_address redis_wire lock_redis",
+        "words places",
+    ),
     (
         "process",
         "wire ended ladder stopping signals terminal tree_group tree_proc tree guardian poller pump"

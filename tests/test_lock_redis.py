@@ -1,0 +1,473 @@
+"""The lock on a Redis server: who is killed, stopped or cut off loses it in time, not before."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobrun import redis_address
+from jobrun.boottime import boottime
+from jobrun.errors import ConfigError, JobrunError, Refused, UsageError
+from jobrun.lock_redis import LOOK, PATIENCE, RedisLock, settings
+from jobrun.redis_wire import Fault, Server
+from tests import servers
+from tests.conftest import PYTHON, ROOT, clean_environment, until
+from tests.cut import cable
+
+KEY = "jobrun:::sales"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[str]:
+    with servers.valkey() as address:
+        yield address
+
+
+@pytest.fixture
+def redis(shared: str) -> str:
+    """The address of an empty server."""
+    ask(shared, "FLUSHALL")
+    ask(shared, "CLIENT", "KILL", "TYPE", "pubsub")
+    return shared
+
+
+def ask(address: str, *words: str | int) -> Any:
+    """Past the lock: one question, and its answer."""
+    wire = Server(redis_address.read(address, {})).connect()
+    with closing(wire):
+        count = wire.log_in()
+        wire.send(*words)
+        answer = wire.wait(count + 1, 5)[-1]
+    assert not isinstance(answer, Fault), answer
+    return answer
+
+
+def a_lock(address: str, ttl: float = 30, job: str = "sales", **more: Any) -> RedisLock:
+    where = redis_address.read(address, {})
+    lock = RedisLock(where, job, "db1:4711 since 12:05", ttl=ttl, kill_after=ttl / 6, **more)
+    made.append(lock)
+    return lock
+
+
+made: list[RedisLock] = []
+
+
+@pytest.fixture(autouse=True)
+def _released() -> Iterator[None]:
+    yield
+    while made:
+        made.pop().release()
+
+
+class Holder:
+    """Another process that has it."""
+
+    def __init__(self, address: str, ttl: float) -> None:
+        self.process = subprocess.Popen(
+            [PYTHON, "-m", "tests.holder_redis", address, str(ttl)],
+            cwd=ROOT,
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.hear() == "held"
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def release(self) -> list[str]:
+        """At the end of its input; what it had still to say, and how long it did not listen."""
+        out, _ = self.process.communicate(timeout=20)
+        return out.splitlines()
+
+
+@contextmanager
+def holder(address: str, ttl: float) -> Iterator[Holder]:
+    held = Holder(address, ttl)
+    try:
+        yield held
+    finally:
+        held.process.kill()
+        held.process.communicate()
+
+
+def seconds_until_taken(lock: RedisLock, since: float) -> float:
+    assert lock.acquire(20)
+    took = time.monotonic() - since
+    lock.release()
+    return took
+
+
+# -- who has it -----------------------------------------------------------------------------------
+
+
+def test_one_has_it_and_the_others_hear_who(redis: str) -> None:
+    """Refused at once, and free at once."""
+    first, second = a_lock(redis), a_lock(redis)
+    assert first.acquire()
+    began = time.monotonic()
+    assert not second.acquire()
+    assert time.monotonic() - began < LOOK / 2
+    assert second.holder() == "db1:4711 since 12:05"
+    assert first.is_held()
+    first.release()
+    assert ask(redis, "EXISTS", KEY) == 0
+    assert second.acquire()
+    assert not first.is_held()
+    second.release()
+
+
+def test_jobs_slots_and_name_spaces_are_apart(redis: str) -> None:
+    """Whatever stands in their names."""
+    names: list[dict[str, Any]] = [
+        {}, {"job": "sales}:"}, {"job": "1:sales"}, {"slot": 1}, {"slot": 11},
+        {"namespace": "staging"}, {"namespace": "staging", "slot": 1}, {"job": "verkäufe\udcff"},
+    ]  # fmt: skip
+    locks = [a_lock(redis, **name) for name in names]
+    assert [lock.acquire() for lock in locks] == [True] * len(names)
+    assert len(ask(redis, "KEYS", "*")) == len(names)
+
+
+def test_what_is_given_back_is_ones_own(redis: str) -> None:
+    """A key that another has by now is left to him."""
+    lock = a_lock(redis)
+    assert lock.acquire()
+    ask(redis, "SET", KEY, "other - db2:1")
+    lock.release()
+    assert ask(redis, "GET", KEY) == "other - db2:1"
+
+
+def test_a_wait_ends_with_a_signal(redis: str) -> None:
+    """As of the lock in a file."""
+
+    class Asked:
+        received: int | None = None
+
+        def pause(self, seconds: float) -> None:
+            self.received = signal.SIGTERM
+
+    assert a_lock(redis).acquire()
+    assert not a_lock(redis).acquire(60, Asked())
+
+
+# -- who is gone ----------------------------------------------------------------------------------
+
+
+def test_a_holder_that_is_killed_is_missed_within_a_second(redis: str) -> None:
+    """Although its key stands for 30 s."""
+    with holder(redis, 30) as held:
+        held.process.kill()
+        assert seconds_until_taken(a_lock(redis), time.monotonic()) < 1.3
+
+
+def test_a_call_that_does_not_wait_looks_twice_at_a_dead_holder(redis: str) -> None:
+    """And it takes a second look's time, no more."""
+    with holder(redis, 30) as held:
+        held.process.kill()
+        held.process.wait()
+        began = time.monotonic()
+        assert a_lock(redis).acquire(0)
+        assert LOOK <= time.monotonic() - began < LOOK + 0.3
+
+
+def test_a_holder_that_comes_back_between_two_looks_keeps_it(redis: str) -> None:
+    """One that was away for a moment only was found twice, but not twice running."""
+    lock = a_lock(redis)
+    assert lock.acquire()
+    keeper = lock.keeper
+    ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
+
+    class Back:
+        received: int | None = None
+        pauses = 0
+
+        def pause(self, seconds: float) -> None:
+            self.pauses += 1
+            if self.pauses == 2:
+                assert keeper.is_confirmed()
+
+    assert not a_lock(redis).acquire(0, Back())
+    assert lock.is_held()
+
+
+@pytest.mark.parametrize(
+    ("ttl", "earliest", "latest"),
+    [(2, 1.0, 2.2), pytest.param(5, 3.3, 5.1, marks=pytest.mark.long)],
+)
+def test_a_holder_that_is_stopped_has_it_until_its_key_expires(
+    redis: str, ttl: float, earliest: float, latest: float
+) -> None:
+    """Not sooner, since it counts as listening; it hears of its loss as soon as it goes on."""
+    with holder(redis, ttl) as held:
+        held.process.send_signal(signal.SIGSTOP)
+        rival = a_lock(redis, ttl)
+        began = time.monotonic()
+        assert rival.acquire(20)
+        assert earliest < time.monotonic() - began < latest
+        held.process.send_signal(signal.SIGCONT)
+        assert held.hear().endswith("taken by db1:4711 since 12:05")
+        assert rival.is_held()
+
+
+@pytest.mark.parametrize("stop", [2, pytest.param(8, marks=pytest.mark.long)])
+def test_a_holder_that_was_stopped_without_a_rival_takes_it_again(redis: str, stop: float) -> None:
+    """Nobody has had it since."""
+    with holder(redis, 1 if stop < 8 else 5) as held:
+        held.process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        until(lambda: not ask(redis, "EXISTS", KEY), "the end of the key")
+        until(lambda: time.monotonic() - began > stop, f"{stop} s")
+        held.process.send_signal(signal.SIGCONT)
+        until(lambda: ask(redis, "EXISTS", KEY), "the key")
+        assert held.release()[0] == "end None"
+
+
+def test_who_may_not_listen_has_it_until_its_key_expires(redis: str) -> None:
+    """Its presence can't be seen, and is not missed either."""
+    ask(redis, "ACL", "SETUSER", "cron", "on", ">s3cret", "resetchannels", "~jobrun:*", "+@all")
+    address = redis.replace("//", "//cron:s3cret@")
+    lock = a_lock(address)
+    assert lock.acquire()
+    assert not a_lock(redis).acquire()
+    assert lock.is_held()
+
+
+# -- a connection that breaks ---------------------------------------------------------------------
+
+
+def test_a_connection_that_is_killed_is_made_anew(redis: str) -> None:
+    """The lock is not lost for a moment, and the guardian gets another socket to keep."""
+    with holder(redis, 30) as held:
+        for _ in range(3):
+            ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
+            assert held.hear() == "again"
+        assert not a_lock(redis).acquire(0)
+        assert ask(redis, "PUBSUB", "NUMPAT") == 0
+        assert held.release()[0] == "end None"
+
+
+def test_what_a_server_forgot_is_written_anew(redis: str) -> None:
+    """As after a restart of one that keeps nothing on disk."""
+    lock = a_lock(redis)
+    assert lock.acquire()
+    socket = lock.keeper.held_fd
+    ask(redis, "FLUSHALL")
+    ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
+    assert lock.is_held()
+    assert ask(redis, "EXISTS", KEY) == 1
+    assert lock.keeper.held_fd != socket
+
+
+def test_a_cut_is_noticed_and_nothing_waits_for_it(redis: str) -> None:
+    """A question that is not answered is given up, and asked anew until it is too late."""
+    with cable(redis) as (wire, near), holder(near, 6) as held:
+        wire.is_cut = True
+        began = time.monotonic()
+        lines = [held.hear(), held.hear()]
+        assert time.monotonic() - began < 6 - 1 - 0.5 + 0.5
+        assert lines[0].startswith("end redis://127.0.0.1")
+        assert "no answer within 2 s" in lines[0]
+        assert float(lines[1].removeprefix("longest ")) < 0.1
+
+
+def test_a_cut_that_ends_in_time_costs_nothing(redis: str) -> None:
+    """The command goes on under the same lock."""
+    with cable(redis) as (wire, near), holder(near, 7) as held:
+        wire.is_cut = True
+        until(lambda: wire.dropped, "a question")
+        wire.is_cut = False
+        assert held.hear() == "again"
+        assert held.release()[0] == "end None"
+
+
+def test_a_question_that_is_waited_for_is_given_up_in_time(redis: str) -> None:
+    """Between two windows, and at the end."""
+    with cable(redis) as (wire, near):
+        lock = a_lock(near)
+        assert lock.acquire()
+        wire.is_cut = True
+        for asked in (lock.is_held, lock.release):
+            began = time.monotonic()
+            assert not asked()
+            assert time.monotonic() - began < PATIENCE + 0.2
+
+
+def test_answers_come_in_any_pieces(redis: str) -> None:
+    """A byte at a time, too."""
+    with cable(redis) as (wire, near):
+        wire.at_once = 1
+        lock = a_lock(near.replace("/0", "/1"))
+        assert lock.acquire()
+        assert lock.is_held()
+        lock.release()
+        assert ask(near, "ECHO", "verkäufe\r\n") == "verkäufe\r\n"
+
+
+def test_an_answer_from_before_a_stop_is_no_word_of_now(redis: str) -> None:
+    """A question is dated by when it was sent."""
+    lock = a_lock(redis)
+    assert lock.acquire()
+    keeper = lock.keeper
+    long_ago = boottime() - 100
+    keeper.on_time(boottime() + 60)  # sends
+    keeper._asked = long_ago
+    keeper.guard(2)
+    assert keeper.until > boottime() + 10
+
+
+# -- a server that can't be had -------------------------------------------------------------------
+
+
+def test_a_server_that_is_not_there(redis: str) -> None:
+    """75: nothing ran, a later call may."""
+    with cable(redis) as (wire, near):
+        wire.close()
+        for address in (near, "redis://nowhere.invalid:1", "unix:///no/such.sock"):
+            with pytest.raises(Refused, match=r"lock \w+://.*: out of reach \(.+\)"):
+                a_lock(address).acquire()
+
+
+def test_a_server_that_does_not_answer(redis: str) -> None:
+    """75 after two seconds, however long one would wait for the lock."""
+    with cable(redis) as (wire, near):
+        wire.is_cut = True
+        began = time.monotonic()
+        with pytest.raises(Refused, match="no answer within 2 s"):
+            a_lock(near).acquire(60)
+        assert time.monotonic() - began < PATIENCE + 0.2
+
+
+def test_a_server_that_is_not_redis(postgres: str) -> None:
+    """Nor anything like it."""
+    port = postgres.rpartition(":")[2].partition("/")[0]
+    with pytest.raises(Refused, match=r"not Redis's|closed the connection|no answer"):
+        a_lock(f"redis://127.0.0.1:{port}").acquire()
+
+
+def test_who_is_not_let_in_hears_what_to_do(redis: str) -> None:
+    """78; the password is not told."""
+    ask(redis, "ACL", "SETUSER", "clerk", "on", ">s3cret", "~other:*", "+@all")
+    for user, said in (("clerk:wrong", "WRONGPASS"), ("clerk:s3cret", "NOPERM")):
+        with pytest.raises(ConfigError, match=said) as raised:
+            a_lock(redis.replace("//", f"//{user}@")).acquire()
+        assert user.partition(":")[2] not in raised.value.message
+        assert raised.value.hint
+
+
+def test_a_password_may_stand_in_the_environment(redis: str) -> None:
+    """As redis-cli has it."""
+    ask(redis, "ACL", "SETUSER", "anna", "on", ">s3cret", "~*", "&*", "+@all")
+    address = redis.replace("//", "//anna@")
+    where = redis_address.read(address, {"REDISCLI_AUTH": "s3cret"})
+    lock = RedisLock(where, "sales", "", ttl=30, kill_after=1)
+    made.append(lock)
+    assert lock.acquire()
+    assert "s3cret" not in where.name
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "place"),
+    [
+        ("redis://h", "redis://h:6379/0", ("h", 6379, 0)),
+        ("redis://u:p%40@h:1/2", "redis://u@h:1/2", ("h", 1, 2)),
+        ("redis://:p@h?db=3", "redis://h:6379/3", ("h", 6379, 3)),
+        ("redis://[::1]:7/", "redis://[::1]:7/0", ("::1", 7, 0)),
+        ("rediss://h/1?ssl_cert_reqs=none", "rediss://h:6379/1", ("h", 6379, 1)),
+        ("unix:///run/r.sock?db=4&password=p", "unix:///run/r.sock?db=4", ("/run/r.sock", 0, 4)),
+    ],
+)
+def test_addresses_are_those_of_redis_py(
+    address: str, name: str, place: tuple[object, ...]
+) -> None:
+    """And shown without a password."""
+    found = redis_address.read(address, {})
+    assert (found.name, (found.host, found.port, found.db)) == (name, place)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "redis://", "redis://h:x/0", "redis://h/sales", "redis://h?max_connections=3",
+        "redis://h?ssl_certfile=x", "rediss://h?ssl_cert_reqs=optional", "unix://run/x", "unix://",
+        "memcached://h", "redis://[h",
+    ],
+)  # fmt: skip
+def test_other_addresses_are_refused(address: str) -> None:
+    """2, with examples of right ones."""
+    with pytest.raises(UsageError, match="--lock") as raised:
+        redis_address.read(address.replace("//h", "//u:s3cret@h"), {})
+    assert "s3cret" not in raised.value.message
+    assert "redis://host" in (raised.value.hint or "")
+
+
+def test_a_socket_of_a_file(redis: str, tmp_path: Path) -> None:
+    """On the machine of the server itself."""
+    with servers.valkey("--unixsocket", "valkey.sock", "--unixsocketperm", "777") as address:
+        folder = ask(address, "CONFIG", "GET", "dir")[1]
+        lock = a_lock(f"unix://{folder}/valkey.sock?db=1")
+        assert lock.acquire()
+        assert lock.is_held()
+        lock.release()  # before the server ends
+
+
+def test_over_tls_the_server_shows_who_it_is(redis: str, tmp_path: Path) -> None:
+    """rediss://; what nobody vouches for is not spoken to, unless that is asked for."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    key, shown = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt",
+         "ec_paramgen_curve:prime256v1", "-keyout", key, "-out", shown, "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown, key)
+    with cable(redis, context) as (wire, near):
+        plain = near.replace("redis://127.0.0.1", "rediss://localhost")
+        for trusting in (f"?ssl_ca_certs={shown}", "?ssl_cert_reqs=none"):
+            lock = a_lock(plain + trusting)
+            assert lock.acquire()
+            ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
+            assert lock.is_held()
+            lock.release()
+        with pytest.raises(Refused, match=r"(?i)certificate"):
+            a_lock(plain).acquire()
+        with pytest.raises(Refused, match=r"(?i)certificate"):
+            a_lock(near.replace("redis://", "rediss://") + f"?ssl_ca_certs={shown}").acquire()
+        assert wire.taken == 6
+
+
+# -- how it is set --------------------------------------------------------------------------------
+
+
+def test_what_a_server_is_set_to_is_told(redis: str) -> None:
+    """What it does not tell is not guessed."""
+    found = settings(redis_address.read(redis, {}))
+    assert found == {
+        "role": "master", "cluster": "0", "appendonly": "no", "maxmemory-policy": "noeviction",
+    }  # fmt: skip
+    ask(redis, "ACL", "SETUSER", "dumb", "on", ">x", "~*", "&*", "+@all", "-config")
+    found = settings(redis_address.read(redis.replace("//", "//dumb:x@"), {}))
+    assert (found["role"], found["appendonly"]) == ("master", None)
+
+
+def test_every_error_of_it_is_one_for_people(redis: str) -> None:
+    """None is of redis_wire's own kind."""
+    ask(redis, "CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(JobrunError, match="OOM"):
+            a_lock(redis).acquire()
+    finally:
+        ask(redis, "CONFIG", "SET", "maxmemory", "0")
