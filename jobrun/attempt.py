@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from jobrun import command, placeholders, places, rows
-from jobrun.ended import AT_INPUT, NOT_STARTED, Ended
+from jobrun.ended import AT_INPUT, LOCK_LOST, NOT_STARTED, Ended
 from jobrun.errors import EXIT_NOT_RECORDED
 from jobrun.key_file import Stamp, stamp
 from jobrun.output import Output
@@ -83,8 +83,15 @@ class Attempt:
         argv = [placeholders.fill(argument, self.values) for argument in job.command]
         marker = {n: self.environment[n] for n in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
         self.report.started(child.pid)
-        child.go(argv, self.environment, job.cwd)
-        ended = child.wait(signals, job.timeout, job.kill_after, marker, self.output)
+        keeper = self.situation.keeper
+        if keeper is not None:
+            keeper.guard(self.claimed.run_id)
+        try:
+            child.go(argv, self.environment, job.cwd)
+            ended = child.wait(signals, job.timeout, job.kill_after, marker, self.output)
+        finally:
+            if keeper is not None:
+                keeper.rest()
         self.output.close()
         return ended
 
@@ -145,6 +152,8 @@ class Attempt:
         )
 
     def _why(self, ended: Ended, verdict: command.Verdict) -> str | None:
+        if ended.cause == LOCK_LOST:
+            return command.why_lock_lost(ended)
         if verdict.outcome != rows.NOT_STARTED:
             return None
         return self.report.why_not_started(ended)[0]

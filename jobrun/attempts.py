@@ -280,7 +280,8 @@ class Attempts:
     def _start(self) -> Child:
         job = self.situation.job
         try:
-            return process.start(self.situation.lock.fd, job.stdin or _stdin(job))
+            lock_fd, keeper = self.situation.lock.fd, self.situation.keeper
+            return process.start(lock_fd, job.stdin or _stdin(job), keeper)
         except OSError as error:
             raise Refused(
                 f'job "{job.name}": no process for the command: {error.strerror}',

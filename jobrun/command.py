@@ -12,11 +12,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jobrun import places, rows
-from jobrun.ended import AT_CWD, AT_EXEC, AT_GUARDIAN, AT_INPUT, INTERRUPTED, NOT_STARTED, TIMED_OUT
+from jobrun.ended import (
+    AT_CWD,
+    AT_EXEC,
+    AT_GUARDIAN,
+    AT_INPUT,
+    INTERRUPTED,
+    LOCK_LOST,
+    NOT_STARTED,
+    TIMED_OUT,
+)
 from jobrun.errors import (
     EXIT_CONFIG,
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
+    EXIT_NOT_RECORDED,
     EXIT_SIGNAL,
     EXIT_TIMED_OUT,
 )
@@ -123,6 +133,8 @@ def judge(ended: Ended, job: Job) -> Verdict:
     if ended.cause == INTERRUPTED:
         answer = EXIT_SIGNAL + (ended.our_signal or 15)
         return Verdict(rows.INTERRUPTED, ended.exit_code, ended.signal, answer)
+    if ended.cause == LOCK_LOST:
+        return Verdict(rows.INTERRUPTED, ended.exit_code, ended.signal, EXIT_NOT_RECORDED)
     if ended.cause == TIMED_OUT:
         return Verdict(rows.TIMED_OUT, ended.exit_code, ended.signal, EXIT_TIMED_OUT)
     if ended.signal is not None:
@@ -140,6 +152,10 @@ def not_started_code(ended: Ended) -> int:
         return EXIT_CONFIG
     missing = stage != AT_GUARDIAN and number in (errno.ENOENT, errno.ENOTDIR)
     return EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
+
+
+def why_lock_lost(ended: Ended) -> str:
+    return f"lost the lock: {ended.detail}"
 
 
 _USUAL_PLACES = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/bin:/snap/bin"

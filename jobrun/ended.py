@@ -7,6 +7,7 @@ from jobrun.value import NamedTuple
 EXITED = "exited"  # by itself, whatever it answered
 TIMED_OUT = "timed-out"  # the limit passed; true whatever the command answered to our signal
 INTERRUPTED = "interrupted"  # a signal to us was passed on; true whatever it answered
+LOCK_LOST = "lock-lost"  # `detail` says how; true whatever the command answered to our signal
 NOT_STARTED = "not-started"  # `error` says why
 
 # Where a start failed, the second half of `Ended.error`.
@@ -28,4 +29,4 @@ class Ended(NamedTuple):
     left_open: int | None = None  # pid that still holds the output, after a good end
     survivors: tuple[int, ...] = ()  # pids alive after KILL, or not ours to signal
     wants_terminal: bool = False  # it was stopped for reading or writing a terminal it hasn't got
-    detail: str | None = None  # of `error`, where the errno does not say it all
+    detail: str | None = None  # of `error`, where the errno does not say it all; of a lost lock

@@ -6,6 +6,9 @@
     wrapper  <--report--   command     until exec: why it could not start
     wrapper  <--out, err-- command     the guardian has the read ends too, for the day it is alone
 
+Where the lock is one of several machines, hold.py adds its deadline, which holds a stopped wrapper
+too, and its socket.
+
 It is no leaner program but a fork of the wrapper: it is there before the command is, it needs
 nothing from the disk, and it inherits the lock's descriptor, so that the lock is held until the
 command is gone. The command gets none of our descriptors: all of them are closed by exec.
@@ -23,13 +26,17 @@ import os
 import select
 import signal
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from jobrun import wire
 from jobrun.ended import AT_CWD, AT_EXEC, AT_GUARDIAN
 from jobrun.ladder import Ladder
+from jobrun.stopping import NEVER
 from jobrun.tree import Tree, tree_of
 from jobrun.value import NamedTuple
+
+if TYPE_CHECKING:
+    from jobrun.hold import Hold
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
 # What we may have a handler for. Blocked while we fork, or a child could take one for itself.
@@ -39,6 +46,7 @@ IGNORED_BY_PYTHON = tuple(
     number for name in ("SIGPIPE", "SIGXFSZ") if (number := getattr(signal, name, None)) is not None
 )
 KILL_AFTER = 10.0  # seconds, until we are told
+_LOOK_EVERY = 1.0  # seconds, where there is a deadline: no wait counts a suspend
 _UNRUN = 125  # exit code of a command that never was; nobody sees it
 
 
@@ -71,7 +79,9 @@ def close(*fds: int) -> None:
         os.close(fd)
 
 
-def guard(wires: Wires, lock_fd: int | None, stdin: str, mask: set[int]) -> NoReturn:
+def guard(
+    wires: Wires, lock_fd: int | None, stdin: str, mask: set[int], hold: Hold | None
+) -> NoReturn:
     """The life of the guardian, in a fresh fork with CAUGHT blocked; `mask` was so before."""
     try:
         close(wires.go.writer, wires.orders.writer, wires.report.reader)
@@ -81,16 +91,16 @@ def guard(wires: Wires, lock_fd: int | None, stdin: str, mask: set[int]) -> NoRe
         if pid == 0:
             be_command(wires, stdin, mask)
         os.setpgid(pid, pid)  # as it does itself: whoever is first
-        _withdraw(wires, lock_fd)
+        _withdraw(wires, lock_fd, hold)
         _tell(wires, b"pid", pid)
-        Guardian(pid, wires).serve()
+        Guardian(pid, wires, hold).serve()
     except OSError as error:
         _tell(wires, b"failed", AT_GUARDIAN.encode(), error.errno or 0)
     finally:
         os._exit(0)
 
 
-def _withdraw(wires: Wires, lock_fd: int | None) -> None:
+def _withdraw(wires: Wires, lock_fd: int | None, hold: Hold | None) -> None:
     """Out of reach of terminals and groups, and of everybody who waits for a pipe to close."""
     os.setpgid(0, 0)
     for number in IGNORED:
@@ -99,7 +109,9 @@ def _withdraw(wires: Wires, lock_fd: int | None) -> None:
     for standard in (0, 1, 2):
         os.dup2(null, standard)
     needed = {wires.orders.reader, wires.report.writer, wires.out.reader, wires.err.reader}
-    close_others(needed if lock_fd is None else needed | {lock_fd})
+    if lock_fd is not None:
+        needed.add(lock_fd)
+    close_others(needed if hold is None else needed | hold.needed)
     os.chdir("/")  # a folder that the command removes, or a disk that is unmounted, is not ours
 
 
@@ -121,14 +133,17 @@ def _tell(wires: Wires, *what: bytes | int) -> None:
 
 
 class Guardian:
-    def __init__(self, pid: int, wires: Wires) -> None:
+    def __init__(self, pid: int, wires: Wires, hold: Hold | None) -> None:
         self._pid = pid
         self._wires = wires
+        self._hold = hold
         self._orders = wire.Receiver(wires.orders.reader)
         self._tree: Tree = tree_of(pid, {})
         self._grace = KILL_AFTER
+        self._ladder: Ladder | None = None  # once we end the command ourselves
+        self._has_killed = False  # since the wrapper has asked, and left it at that
         self._dismissed = False
-        self._ended = False
+        self._ended = self._ended_by_itself = False
         self._poll = select.poll()
         self._wake, waker = os.pipe()
         for fd in (self._wake, waker):
@@ -140,21 +155,49 @@ class Guardian:
     def serve(self) -> None:
         for fd in (self._orders.fd, self._wake):
             self._poll.register(fd, select.POLLIN)
+        if self._hold is not None:
+            self._poll.register(self._hold.receiver, select.POLLIN)
         self._look_after_command()  # it may have ended before we were listening
-        while not (self._dismissed or self._orders.ended):
-            for fd, _ in self._poll.poll():
-                if fd == self._wake:
-                    os.read(self._wake, 4096)
-                    self._look_after_command()
-                else:
-                    self._obey()
-        if not self._dismissed:
-            self._end_command()
+        while not self._is_over():
+            for fd, _ in self._poll.poll(self._patience()):
+                self._hear(fd)
+            if self._hold is not None and not self._dismissed:
+                self._watch_lock(self._hold)
+            if self._ladder is not None:
+                self._ladder.step(time.monotonic())
+
+    def _is_over(self) -> bool:
+        has_ended_it = self._ladder is not None and self._ladder.over
+        return self._dismissed or (self._orders.ended and has_ended_it)
+
+    def _patience(self) -> float | None:
+        """Milliseconds; None: for ever."""
+        patience = [] if self._hold is None else [*self._left(self._hold), _LOOK_EVERY]
+        if self._ladder is not None and not self._ladder.over:
+            patience.append(self._ladder.due - time.monotonic())
+        return max(0.0, min(patience)) * 1000 + 1 if patience else None
+
+    def _hear(self, fd: int) -> None:
+        if fd == self._wake:
+            os.read(self._wake, 4096)
+            self._look_after_command()
+        elif fd == self._orders.fd:
+            self._obey()
+        elif self._hold is not None and fd == self._hold.receiver:
+            if not self._hold.receive():
+                self._poll.unregister(fd)
+        # A command that says goodbye must not block on, or die of, a pipe nobody reads.
+        elif not os.read(fd, 65_536):
+            self._poll.unregister(fd)
 
     def _look_after_command(self) -> None:
-        while not self._ended and (change := _change(self._pid)) is not None:
+        if self._ladder is not None:
+            self._ladder.hasten()
+        # Once we are alone its zombie is left: the number of its group can't be given again.
+        while not (self._ended or self._orders.ended) and (change := _change(self._pid)):
             what, number = change
             self._ended = what != b"stopped"
+            self._ended_by_itself = what == b"exited"
             _tell(self._wires, what, number)
 
     def _obey(self) -> None:
@@ -165,24 +208,41 @@ class Guardian:
                 grace, *marks = map(os.fsdecode, rest)
                 self._tree = tree_of(self._pid, dict(mark.split("=", 1) for mark in marks))
                 self._grace = float(grace)
+        if self._orders.ended:
+            self._poll.unregister(self._orders.fd)
+            if not self._dismissed:
+                self._end_command()
 
     def _end_command(self) -> None:
         """The wrapper is dead. Before `go` the command has seen the same and ends by itself."""
         for fd in (self._wires.out.reader, self._wires.err.reader):
             self._poll.register(fd, select.POLLIN)
-        self._poll.unregister(self._orders.fd)
-        ladder = Ladder(self._tree, self._grace)
-        ladder.ask(signal.SIGTERM, time.monotonic())
-        while not ladder.over:
-            patience = max(0.0, ladder.due - time.monotonic())
-            for fd, _ in self._poll.poll(patience * 1000 + 1):
-                if fd == self._wake:
-                    os.read(self._wake, 4096)
-                    ladder.hasten()
-                # A command that says goodbye must not block on, or die of, a pipe nobody reads.
-                elif not os.read(fd, 65_536):
-                    self._poll.unregister(fd)
-            ladder.step(time.monotonic())
+        if self._ladder is None:
+            self._begin().ask(signal.SIGTERM, time.monotonic())
+
+    def _watch_lock(self, hold: Hold) -> None:
+        must_ask, must_kill = (seconds <= 0 for seconds in self._left(hold))
+        if not (must_ask or must_kill):
+            return
+        if self._ladder is None:
+            _tell(self._wires, b"lock-lost")  # first: what comes after it is our doing
+        self._has_killed = must_kill
+        if must_kill:
+            self._begin().kill(time.monotonic())
+        else:
+            self._begin().ask(signal.SIGTERM, time.monotonic())
+
+    def _left(self, hold: Hold) -> tuple[float, float]:
+        """Seconds until we ask and kill for a wrapper that does not: it is stopped, or dead."""
+        ask, kill = hold.left()
+        has_asked = self._ladder is not None or self._ended_by_itself
+        return NEVER if has_asked else ask, NEVER if self._has_killed else kill
+
+    def _begin(self) -> Ladder:
+        """Ending the command ourselves, unless we have begun."""
+        if self._ladder is None:
+            self._ladder = Ladder(self._tree, self._grace)
+        return self._ladder
 
 
 def _change(pid: int) -> tuple[bytes, int] | None:

@@ -12,43 +12,57 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jobrun import guardian, streams, tree, wire
-from jobrun.ended import Ended
+from jobrun.ended import LOCK_LOST, Ended
 from jobrun.ladder import PATIENCE
 from jobrun.poller import Poller
 from jobrun.terminal import Terminal
 from jobrun.vigil import Vigil
 
 if TYPE_CHECKING:
+    from jobrun.hold import Hold
+    from jobrun.keeping import Keeping
+    from jobrun.lock import Keeper
     from jobrun.output import Output
     from jobrun.signals import Signals
 
 _OVERDUE = 100  # milliseconds after which a report that does not come is looked into
 
 
-def start(lock_fd: int | None, stdin: str = "null") -> Child:
+def start(lock_fd: int | None, stdin: str = "null", keeper: Keeper | None = None) -> Child:
     """A guardian, and a command that waits to be told what it is.
 
-    `stdin` is "inherit" or "null". Raises OSError where there are no processes or pipes left.
+    `stdin` is "inherit" or "null"; `keeper` that of a lock of several machines. Raises OSError
+    where there are no processes or pipes left.
     """
     streams.fill()
+    hold = None if keeper is None else _hold(keeper)
     wires = guardian.open_wires()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.CAUGHT)
     try:
         pid = os.fork()
         if pid == 0:
-            guardian.guard(wires, lock_fd, stdin, mask)
+            guardian.guard(wires, lock_fd, stdin, mask, hold)
     except OSError:
         guardian.close(*(fd for pipe in wires for fd in pipe))
         raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return Child(pid, wires, Terminal(stdin))
+    return Child(pid, wires, Terminal(stdin), hold)
+
+
+def _hold(keeper: Keeper) -> Hold:
+    # What is loaded by now is in the guardian too, which must not need the disk.
+    from jobrun.hold import Hold
+
+    return Hold(keeper)
 
 
 class Child:
     """A command and its guardian: `go` or `cancel`, and after `go` `wait`."""
 
-    def __init__(self, guardian_pid: int, wires: guardian.Wires, terminal: Terminal) -> None:
+    def __init__(
+        self, guardian_pid: int, wires: guardian.Wires, terminal: Terminal, hold: Hold | None
+    ) -> None:
         guardian.close(
             wires.go.reader,
             wires.orders.reader,
@@ -61,6 +75,9 @@ class Child:
         self.sources = (wires.out.reader, wires.err.reader)
         self.terminal = terminal
         self._go, self._orders = wires.go.writer, wires.orders.writer
+        self._hold = hold
+        if hold is not None:
+            hold.begin()
         self.pid = self._first_report()
         self.birth = tree.birth(self.pid)
 
@@ -112,9 +129,13 @@ class Child:
         `timeout`: seconds, from now. `kill_after`: seconds between TERM and KILL, for us and for
         the guardian without us. `marker`: variables that no other command's environment has so.
         """
+        keeping = self._keeping(kill_after)
+        if keeping is not None and keeping.look():
+            self._dismiss()
+            return Ended(LOCK_LOST, detail=keeping.why)
         try:
             self._let_go(kill_after, marker)
-            ended = Vigil(self, signals, timeout, kill_after, output).keep()
+            ended = Vigil(self, signals, timeout, kill_after, output, keeping).keep()
         except BaseException:
             self._leave_to_guardian(signals, kill_after)
             raise
@@ -122,6 +143,13 @@ class Child:
             self.terminal.take_back()
         self._dismiss()
         return ended
+
+    def _keeping(self, kill_after: float) -> Keeping | None:
+        if self._hold is None:
+            return None
+        from jobrun.keeping import Keeping
+
+        return Keeping(self._hold.keeper, self._hold, kill_after)
 
     def _let_go(self, kill_after: float, marker: tree.Marker) -> None:
         # The guardian knows the command's group from the start, and all of the tree before there
@@ -141,9 +169,14 @@ class Child:
             os.close(self._go)
             self._go = -1
 
+    def _end_hold(self) -> None:
+        if self._hold is not None:
+            self._hold.end()
+
     def _dismiss(self) -> None:
         """The guardian is gone after this, and with it its hold on the lock."""
         self._close_go()
+        self._end_hold()
         self._order(b"done")
         guardian.close(self._orders, self.report.fd, *self.sources)
         _collect(self.guardian_pid)
@@ -151,6 +184,7 @@ class Child:
     def _leave_to_guardian(self, signals: Signals, kill_after: float) -> None:
         """It ends the tree as if we were dead; whoever asks us to stop does not wait for that."""
         self._close_go()
+        self._end_hold()
         guardian.close(self._orders, *self.sources)
         _continue(self.guardian_pid)
         poller = Poller()

@@ -14,6 +14,7 @@ import ctypes
 import errno
 import msvcrt
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from jobrun.command_line import (
     environment_block,
     find_program,
 )
-from jobrun.ended import AT_CWD, AT_EXEC, EXITED, NOT_STARTED, UNKNOWN_PID, Ended
+from jobrun.ended import AT_CWD, AT_EXEC, EXITED, LOCK_LOST, NOT_STARTED, UNKNOWN_PID, Ended
 from jobrun.signals import STOPPING
 from jobrun.stopping import NEVER, Stopping
 
@@ -35,6 +36,8 @@ if sys.platform == "win32":  # for the type checker, which finds nothing in it e
     from jobrun.job_object import JobObject
 
 if TYPE_CHECKING:
+    from jobrun.keeping import Keeping
+    from jobrun.lock import Keeper
     from jobrun.output import Output, Stream
     from jobrun.rows import RunRow
     from jobrun.signals import Signals
@@ -55,9 +58,12 @@ _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
 _kernel32.GetProcessTimes.argtypes = (wintypes.HANDLE, *[wintypes.LPVOID] * 4)
 
 
-def start(lock_fd: int | None, stdin: str = "null") -> Child:
-    """The job for a command; `lock_fd` stays ours alone. Raises OSError."""
-    return Child(stdin)
+def start(lock_fd: int | None, stdin: str = "null", keeper: Keeper | None = None) -> Child:
+    """The job for a command; `lock_fd` stays ours alone. Raises OSError.
+
+    `keeper`: that of a lock of several machines. Nobody but us ends the command when it is lost.
+    """
+    return Child(stdin, keeper)
 
 
 class _StartupInfo:
@@ -71,10 +77,11 @@ class _StartupInfo:
 
 
 class Child:
-    def __init__(self, stdin: str) -> None:
+    def __init__(self, stdin: str, keeper: Keeper | None) -> None:
         self.pid = os.getpid()
         self.birth = f"windows {_created(self.pid) or 0}"
         self._stdin = stdin
+        self._keeper = keeper
         self._job = JobObject()
         self._process = 0
         self._error: tuple[int, str] | None = None
@@ -159,7 +166,7 @@ class Child:
             deadline = NEVER if timeout is None else self.went + timeout
             stopping = Stopping(self._job, kill_after, deadline)
             pumps = self._pumps(output)
-            ended = _Watch(self._process, stopping, signals).keep()
+            ended = _Watch(self._process, stopping, signals, self._keeping()).keep()
             ended = ended._replace(took=time.monotonic() - self.went)
             if ended.our_signal is None:
                 self._job.release()
@@ -173,6 +180,13 @@ class Child:
             return ended
         finally:
             self._close()
+
+    def _keeping(self) -> Keeping | None:
+        if self._keeper is None:
+            return None
+        from jobrun.keeping import Keeping
+
+        return Keeping(self._keeper)
 
     def _pumps(self, output: Output) -> list[_Pump]:
         readers, self._readers = self._readers, []
@@ -190,10 +204,13 @@ class Child:
 class _Watch:
     """Until the process has ended, and all of the job where we ended it."""
 
-    def __init__(self, process: int, stopping: Stopping, signals: Signals) -> None:
+    def __init__(
+        self, process: int, stopping: Stopping, signals: Signals, keeping: Keeping | None
+    ) -> None:
         self._process = process
         self._stopping = stopping
         self._signals = signals
+        self._keeping = keeping
 
     def keep(self) -> Ended:
         while not self._is_over():
@@ -203,8 +220,18 @@ class _Watch:
                 if number in STOPPING:
                     self._stopping.signalled(number, self._signals.times, now)
             self._stopping.watch_clock(now)
+            if self._keeping is not None:
+                self._watch_lock(self._keeping, now)
         code = _winapi.GetExitCodeProcess(self._process) if self._has_exited() else None
-        return self._stopping.told(Ended(EXITED, exit_code=code))
+        ended = self._stopping.told(Ended(EXITED, exit_code=code))
+        if ended.cause == LOCK_LOST and self._keeping is not None:
+            return ended._replace(detail=self._keeping.why)
+        return ended
+
+    def _watch_lock(self, keeping: Keeping, now: float) -> None:
+        keeping.hear()
+        if keeping.look() and not self._has_exited():
+            self._stopping.stop(LOCK_LOST, signal.SIGTERM, now)
 
     def _pause(self) -> None:
         due = self._stopping.due - time.monotonic()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jobrun import command, options, placeholders, rows
+from jobrun.ended import LOCK_LOST
 from jobrun.errors import EXIT_NOT_RECORDED, JobrunError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Report:
         lines = self.call.lines
         word = _word(verdict, finished)
         if told or not lines.quiet or word == "FENCED":
-            details = _details(word, verdict, finished)
+            details = _details(word, verdict, finished, ended)
             state = finished.window_state if finished is not None else None
             again = self.job.retries and word == "FAILED" and state in (rows.FAILED, None)
             upcoming = fate.next_attempt_at if again else None
@@ -104,6 +105,8 @@ class Report:
             lines.say("error", error)
             if hint:
                 lines.say("hint", hint)
+        elif ended.cause == LOCK_LOST:
+            lines.say("error", command.why_lock_lost(ended))
         elif word == "FAILED" and output.bytes:
             lines.say("hint", options.typed("logs", str(self.claimed.run_id)))
         if ended.wants_terminal:
@@ -197,9 +200,12 @@ def _word(verdict: Verdict, finished: Finished | None) -> str:
     return "INTERRUPTED" if verdict.outcome == rows.INTERRUPTED else "FAILED"
 
 
-def _details(word: str, verdict: Verdict, finished: Finished | None) -> dict[str, object]:
+def _details(
+    word: str, verdict: Verdict, finished: Finished | None, ended: Ended
+) -> dict[str, object]:
     if verdict.outcome == rows.SUCCEEDED and finished is None:
         return {"exit": EXIT_NOT_RECORDED, "outcome": NOT_RECORDED}
     if word == "PROCESSED" and verdict.outcome == rows.SUCCEEDED:
         return {"exit": verdict.exit_code or None}
-    return {"exit": verdict.answer or verdict.exit_code, "outcome": verdict.outcome}
+    what = LOCK_LOST if ended.cause == LOCK_LOST else None
+    return {"exit": verdict.answer or verdict.exit_code, "outcome": verdict.outcome, "what": what}

@@ -247,7 +247,7 @@ class RunRow(NamedTuple):
     start: int | None  # the window's bounds, joined in
     end: int | None
     slot: int | None = None  # which lock beside the job's it holds (overlap.py)
-    why: str | None = None  # it could not be started
+    why: str | None = None  # it could not be started, or lost the lock
 
 
 class SkipRow(NamedTuple):
@@ -424,7 +424,7 @@ class Result(NamedTuple):
     goes_on: bool = False  # the call itself tries again: no word yet of a job that fails
     beside: bool = False  # others run beside it: not the job's token guards it, but its window's
     schedule: str | None = None  # the grid it goes by, which another call may have changed since
-    why: str | None = None  # it could not be started
+    why: str | None = None  # it could not be started, or lost the lock
 
 
 class Finished(NamedTuple):

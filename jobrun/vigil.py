@@ -19,13 +19,14 @@ import time
 from typing import TYPE_CHECKING
 
 from jobrun import tree_proc
-from jobrun.ended import EXITED, INTERRUPTED, NOT_STARTED, UNKNOWN_PID, Ended
+from jobrun.ended import EXITED, INTERRUPTED, LOCK_LOST, NOT_STARTED, UNKNOWN_PID, Ended
 from jobrun.poller import Poller
 from jobrun.pump import Pump
 from jobrun.signals import STOPPING, Signals, put_back
 from jobrun.stopping import NEVER, Stopping
 
 if TYPE_CHECKING:
+    from jobrun.keeping import Keeping
     from jobrun.output import Output
     from jobrun.process_posix import Child
 
@@ -43,6 +44,7 @@ class Vigil:
         timeout: float | None,
         kill_after: float,
         output: Output,
+        keeping: Keeping | None,
     ) -> None:
         self._child = child
         self._signals = signals
@@ -50,7 +52,8 @@ class Vigil:
         deadline = NEVER if timeout is None else child.went + timeout
         self._stopping = Stopping(child.tree, kill_after, deadline)
         self._ladder = self._stopping.ladder
-        self._poller = Poller()
+        self._keeping = keeping
+        self._poller = Poller() if keeping is None else keeping.poller
         self._pumps = [
             Pump(self._poller, fd, stream)
             for fd, stream in zip(child.sources, (output.out, output.err), strict=True)
@@ -88,6 +91,8 @@ class Vigil:
         patience = self._due() - now
         if unsaved:
             patience = min(patience, 0.0 if now >= self._save_at else _PAUSE)
+        if self._keeping is not None:
+            patience = min(patience, self._keeping.patience)
         happened = self._poller.turn(patience)
         now = time.monotonic()
         # In every pause, so that what is kept can be read; without pauses a few times a second.
@@ -95,6 +100,9 @@ class Vigil:
             self._save()
             self._save_at = now + _SAVE_EVERY
         self._watch_clock(now)
+        # Last: an end that has been reported by now came before the loss.
+        if self._keeping is not None:
+            self._watch_lock(self._keeping, now)
 
     def _save(self) -> None:
         self._output.save()
@@ -118,6 +126,11 @@ class Vigil:
         if now >= self._stop_reading_at:
             self._stop_reading()
             self._hurry = self._ladder.begun
+
+    def _watch_lock(self, keeping: Keeping, now: float) -> None:
+        is_ending, is_safe = self._ladder.begun, self._status_known and not self._ladder.begun
+        if keeping.look(is_ending, is_safe) and not is_safe:
+            self._stopping.stop(LOCK_LOST, signal.SIGTERM, now)
 
     def _is_over(self) -> bool:
         if self._ladder.begun and not self._ladder.over:
@@ -155,6 +168,8 @@ class Vigil:
                 self._ended = self._ended._replace(error=(int(rest[1]), rest[0].decode()))
             elif what == b"stopped":
                 self._command_stopped(int(rest[0]))
+            elif what == b"lock-lost":  # we were stopped, and it ends the command by itself
+                self._stopping.stop(LOCK_LOST, signal.SIGTERM, time.monotonic())
             else:
                 self._command_ended(what, int(rest[0]))
         if self._child.report.ended:
@@ -239,6 +254,8 @@ class Vigil:
             ended = ended._replace(took=self._elapsed())
         if ended.error is not None:
             return ended._replace(cause=NOT_STARTED, exit_code=None)
+        if ended.cause == LOCK_LOST and self._keeping is not None:
+            return ended._replace(detail=self._keeping.why)
         if self._stopped_by is not None:
             return ended._replace(exit_code=None, signal=self._stopped_by, wants_terminal=True)
         if self._child.terminal.lent and ended.signal in (signal.SIGINT, signal.SIGQUIT):

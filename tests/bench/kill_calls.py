@@ -297,7 +297,11 @@ def no_guardian() -> None:
         guard(wires, None, *arguments)
 
     guardian.guard = without_lock  # type: ignore[assignment]
-    guardian.Guardian._end_command = lambda self: None  # type: ignore[method-assign]
+
+    def end_alone(self: guardian.Guardian) -> None:
+        self._dismissed = True
+
+    guardian.Guardian._end_command = end_alone  # type: ignore[method-assign]
 
 
 def late_claim() -> None:
