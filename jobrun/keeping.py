@@ -69,6 +69,12 @@ class Keeping:
             self._tell(self._hold, is_ending, is_safe)
         return self._is_over and not was_over
 
+    def first_look(self) -> bool:
+        """Whether the lock is lost before there is a loop."""
+        self._watch()
+        self.hear()
+        return self.look()
+
     def hear(self) -> None:
         """What the keeper's socket has by now, for a loop that can't wait for it."""
         if sys.platform == "win32":

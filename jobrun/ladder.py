@@ -38,9 +38,16 @@ class Ladder:
 
     def ask(self, number: int, now: float) -> None:
         """Signal the tree; the grace counts from the first time."""
-        self.begun = True
         heard = self.tree.ask(number)
-        self._kill_at = min(self._kill_at, now + self._grace if heard else now)
+        self._await(now, self._grace if heard else 0.0)
+
+    def join(self, now: float) -> None:
+        """Somebody else has signalled it."""
+        self._await(now, self._grace)
+
+    def _await(self, now: float, grace: float) -> None:
+        self.begun = True
+        self._kill_at = min(self._kill_at, now + grace)
         self._look_again(now, _SHORTEST_LOOK)
 
     def kill(self, now: float) -> None:

@@ -130,7 +130,7 @@ class Child:
         the guardian without us. `marker`: variables that no other command's environment has so.
         """
         keeping = self._keeping(kill_after)
-        if keeping is not None and keeping.look():
+        if keeping is not None and keeping.first_look():
             self._dismiss()
             return Ended(LOCK_LOST, detail=keeping.why)
         try:

@@ -230,7 +230,8 @@ class _Watch:
 
     def _watch_lock(self, keeping: Keeping, now: float) -> None:
         keeping.hear()
-        if keeping.look() and not self._has_exited():
+        has_end = self._stopping.ladder.begun or self._has_exited()
+        if keeping.look() and not has_end:
             self._stopping.stop(LOCK_LOST, signal.SIGTERM, now)
 
     def _pause(self) -> None:

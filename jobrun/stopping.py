@@ -38,6 +38,11 @@ class Stopping:
         self._because(cause, number)
         self.ladder.ask(number, now)
 
+    def join(self, cause: str, number: int, now: float) -> None:
+        """Somebody else has asked."""
+        self._because(cause, number)
+        self.ladder.join(now)
+
     def watch_clock(self, now: float) -> None:
         """The limit, and the next rung."""
         if now >= self.deadline:

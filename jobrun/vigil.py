@@ -128,8 +128,9 @@ class Vigil:
             self._hurry = self._ladder.begun
 
     def _watch_lock(self, keeping: Keeping, now: float) -> None:
-        is_ending, is_safe = self._ladder.begun, self._status_known and not self._ladder.begun
-        if keeping.look(is_ending, is_safe) and not is_safe:
+        is_ending = self._ladder.begun
+        is_safe = self._status_known and not is_ending
+        if keeping.look(is_ending, is_safe) and not (is_ending or is_safe):
             self._stopping.stop(LOCK_LOST, signal.SIGTERM, now)
 
     def _is_over(self) -> bool:
@@ -169,7 +170,7 @@ class Vigil:
             elif what == b"stopped":
                 self._command_stopped(int(rest[0]))
             elif what == b"lock-lost":  # we were stopped, and it ends the command by itself
-                self._stopping.stop(LOCK_LOST, signal.SIGTERM, time.monotonic())
+                self._stopping.join(LOCK_LOST, signal.SIGTERM, time.monotonic())
             else:
                 self._command_ended(what, int(rest[0]))
         if self._child.report.ended:

@@ -66,6 +66,19 @@ def ignores(ready: str) -> None:
     wait_for_ever()
 
 
+def counts(ready: str, asked: str) -> None:
+    """Only KILL ends it; writes down what else it was sent."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        with open(asked, "a") as file:
+            file.write(f"{signal.Signals(number).name.removeprefix('SIG')}\n")
+
+    for number in ASKING:
+        signal.signal(number, note)
+    say(ready, os.getpid())
+    wait_for_ever()
+
+
 def answers(ready: str, code: str) -> None:
     """Exits with this code when it is asked to stop."""
 

@@ -11,10 +11,14 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jobrun import process
 from jobrun.output import Output
 from tests.mischief import MISCHIEF
+
+if TYPE_CHECKING:
+    from tests.keeper_double import Double
 
 
 def main(text: str) -> None:
@@ -25,7 +29,8 @@ def main(text: str) -> None:
     signals = process.catch()
     if script["mischief"]:
         MISCHIEF[script["mischief"]](folder)
-    child = process.start(lock, script["stdin"])
+    keeper = made_keeper(script["keeper"])
+    child = process.start(lock, script["stdin"], keeper)
     pids = {"wrapper": os.getpid(), "guardian": child.guardian_pid, "command": child.pid}
     say(folder / "started", {**pids, "birth": child.birth})
     if script["hold"]:
@@ -36,18 +41,35 @@ def main(text: str) -> None:
         return
     marker = {"JOBRUN_RUN_ID": "7", "JOBRUN_LEDGER": str(folder / "jobrun.db")}
     argv = [*script["argv"], *("x" * n for n in [script["padding"]] if n)]
+    if keeper is not None:
+        keeper.guard(7)
     child.go(argv, {**os.environ, **marker}, script["cwd"])
     output = Output(script["live"], script["base"])
     ended = child.wait(signals, script["timeout"], script["kill_after"], marker, output)
     output.close()
+    if keeper is not None:
+        keeper.rest()
     if script["show"]:
         say(folder / "showing", True)
         output.show(signals)
-    more = {"bytes": output.bytes, "problem": output.problem, "dropped": output.dropped}
+    more: dict[str, object] = {
+        "bytes": output.bytes,
+        "problem": output.problem,
+        "dropped": output.dropped,
+    }
+    more["rested"] = keeper is not None and keeper.rested
     say(
         folder / "ended", {**ended._asdict(), **more, "peak": peak_memory(), "times": signals.times}
     )
     signals.restore()
+
+
+def made_keeper(arguments: list[Any] | None) -> Double | None:
+    if arguments is None:
+        return None
+    from tests.keeper_double import Double
+
+    return Double(*arguments)
 
 
 def peak_memory() -> int:

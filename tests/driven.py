@@ -44,7 +44,7 @@ class Driven:
         given: dict[str, object] = {
             "folder": str(self.folder), "argv": argv, "cwd": None, "stdin": "null", "hold": False,
             "cancel": False, "padding": 0, "timeout": None, "kill_after": 10.0, "live": True,
-            "base": None, "mischief": None, "show": False,
+            "base": None, "mischief": None, "show": False, "keeper": None,
         }  # fmt: skip
         if script.get("hold"):
             os.mkfifo(self.folder / "hold")

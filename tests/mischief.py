@@ -36,6 +36,13 @@ def guardian_dies(folder: Path) -> None:
     os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
+def guardian_lets_go(folder: Path) -> None:
+    """It does not keep the socket that holds a lock of several machines."""
+    from jobrun import hold
+
+    hold.Hold.needed = property(lambda self: {self.receiver})  # type: ignore[method-assign,assignment]
+
+
 def no_files_for_the_command(folder: Path) -> None:
     """The command's own process can open nothing, and be given no standard streams."""
     forks: list[int] = []
@@ -70,5 +77,6 @@ MISCHIEF: dict[str, Callable[[Path], None]] = {
     made.__name__: made
     for made in (
         feed_raises, reads_late, guardian_dies, no_files_for_the_command, dies_once_it_is_told,
+        guardian_lets_go,
     )
 }  # fmt: skip
