@@ -6,16 +6,21 @@ holder renews it, and whoever comes asks for it with a script, so that each ques
 - A holder that is killed is missed within a second, not when its key expires: it listens to a
   channel of its own as long as it lives, its *presence*. Nobody ever writes there. Who asks twice,
   a second or more apart, and finds the same holder with nobody listening, has the lock. A holder
-  that is stopped, or cut off, still counts as listening: it has until its key expires.
+  that is stopped, or cut off, still counts as listening: it has until its key expires. (One that
+  is stopped and whose connection the server closes meanwhile looks like a dead one.)
 - The presence is the very connection that renews. The guardian of a command has a copy of its
   socket: the holder is missed only once the command is dead as well.
+- A server that has just been started may have forgotten who holds what: it gives nothing away
+  until its holders have had the time to come back.
 - A connection that breaks is made anew, and the key, where it is still ours or nobody's, taken on:
   the command does not notice.
 
 The fencing token is the ledger's own, and is not counted here: it is the ledger that refuses a
 result, in the same transaction, and two counts in two places would have to be held together by
-hand. For the same reason nothing need last on this server: what it forgets at a restart is who
-holds what, and then two may run at the same moment, of whom the ledger accepts one.
+hand. So nothing need last on this server: what it may forget at a restart is who holds what, and
+then two may run at the same moment, of whom the ledger accepts one. Where each machine has a ledger
+of its own, in a file, none can refuse what another has done: there this lock keeps them apart as
+well as it can, and no more.
 """
 
 from __future__ import annotations
@@ -39,27 +44,37 @@ if TYPE_CHECKING:
 PATIENCE = 2.0  # seconds for a connection, or for an answer
 POLL = 0.05  # seconds between two questions of a call that waits
 LOOK = 1.0  # seconds between two looks at a holder that nobody hears of
+SETTLED = 3  # seconds that a server is up, before what it does not know of is nobody's
 AGAIN = 0.1  # seconds between two attempts to reach a server
 LAST_WORD = 0.15  # seconds before the end in which we still say how it was lost
 MARGIN = 0.5  # seconds kept back for what our own clocks and processes take
 NEVER = float("inf")
 
-# KEYS: the lock. ARGV: the value that is to stand there, milliseconds, the value of a holder that
-# was not heard of a second ago. Answers: whether it is ours, who holds it, how many listen to that.
-_ACQUIRE = """
-local held = redis.call('GET', KEYS[1])
-if held and held ~= ARGV[1] then
-  local id, mark = string.match(held, '^(%S+) (%S)')
-  local listeners = 1
-  if mark == '+' then
-    listeners = redis.call('PUBSUB', 'NUMSUB', KEYS[1] .. ':alive:' .. id)[2]
-  end
-  if listeners > 0 or held ~= ARGV[3] then
-    return {0, held, listeners}
-  end
+# KEYS: the lock. Who holds it, and how many listen to that; nobody, while the server is younger
+# than the seconds given, is somebody too.
+_SEE = """
+local held = redis.call('GET', KEYS[1]) or ''
+local listeners = 0
+local id, mark = string.match(held, '^(%S+) (%S)')
+if mark == '+' then
+  listeners = redis.call('PUBSUB', 'NUMSUB', KEYS[1] .. ':alive:' .. id)[2]
+elseif held ~= '' then
+  listeners = 1
+else
+  local server = redis.pcall('INFO', 'server')
+  local up = type(server) == 'string' and string.match(server, 'uptime_in_seconds:(%d+)')
+  listeners = up and tonumber(up) < tonumber(ARGV[1]) and 1 or 0
 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {1, held or '', 0}
+"""
+_LOOK = f"{_SEE} return {{held, listeners}}"
+# ARGV: those seconds, the value that is to stand there, milliseconds, the value of a holder that
+# nobody has heard of for a second. Answers: whether it is ours, who holds it, how many listen.
+_ACQUIRE = f"""{_SEE}
+if listeners > 0 or (held ~= '' and held ~= ARGV[4]) then
+  return {{0, held, listeners}}
+end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return {{1, held, 0}}
 """
 # Answers whether it is ours, and who has it. A key that has expired, or was forgotten, is nobody's:
 # taken anew. Else only PEXPIRE, which a server whose memory is full does as well.
@@ -117,7 +132,8 @@ class RedisLock:
     def acquire(self, wait: float = 0.0, signals: Interruption | None = None) -> bool:
         """Take it; False if another holds it for `wait` seconds, or a signal ended the wait.
 
-        A holder that seems to be dead is looked at twice whatever `wait` is. Raises Refused (75)
+        A holder that seems to be dead is looked at twice whatever `wait` is, and a server that has
+        just been started is given its time. Raises Refused (75)
         where the server is out of reach, ConfigError (78) where it can't be a lock's.
         """
         try:
@@ -141,24 +157,50 @@ class RedisLock:
         self, held: Lease, wire: Wire, deadline: float, signals: Interruption | None
     ) -> float | None:
         """When it was asked for, of `boottime`; None where it was not to be had."""
-        missed, since = "", 0.0
+        doubt = Doubt()
         while True:
-            gone = missed if missed and time.monotonic() - since >= LOOK else ""
             sent = boottime()
-            ours, other, listeners = held.ask(wire, self.ttl, gone)
+            ours, other, listeners = held.ask(wire, self.ttl, doubt.proved)
             if ours:
                 return sent
             self._holder = _who(other)
-            if listeners:
-                missed = ""
-            elif other != missed:
-                missed, since = other, time.monotonic()
-            left = (max(deadline, since + LOOK) if missed else deadline) - time.monotonic()
-            if left <= 0 and not missed:
+            doubt.see(other, listeners)
+            left = max(deadline, doubt.until) - time.monotonic()
+            if left <= 0:
                 return None
-            _pause(max(0.0, min(left, POLL * random.uniform(0.8, 1.2))), signals)
+            _pause(min(left, POLL * random.uniform(0.8, 1.2)), signals)
             if signals is not None and signals.received:
                 return None
+
+    def is_free(self) -> bool:
+        """Whether nobody has it, looked at without taking it; errors as of `acquire`."""
+        try:
+            wire = Server(self._address).connect()
+            try:
+                _check(*wire.wait(wire.log_in(), PATIENCE))
+                return self._look(wire)
+            finally:
+                wire.close()
+        except (OSError, Fault) as error:
+            raise explained(self._address.name, error) from error
+
+    def _look(self, wire: Wire) -> bool:
+        doubt = Doubt()
+        while True:
+            wire.send("EVAL", _LOOK, 1, self.key, SETTLED)
+            (answer,) = wire.wait(1, PATIENCE)
+            _check(answer)
+            held, listeners = answer
+            if listeners == 0 and held == doubt.proved:
+                return True
+            doubt.see(held, listeners)
+            if time.monotonic() >= doubt.until:
+                return False
+            time.sleep(POLL)
+
+    def is_settled(self) -> bool:
+        """Before that it is neither given nor called free."""
+        return True
 
     def is_held(self) -> bool:
         """Whether it is still ours, asked of the server; at most PATIENCE seconds."""
@@ -173,6 +215,29 @@ class RedisLock:
         if self._keeper is not None:
             self._keeper.end()
             self._keeper = None
+
+
+class Doubt:
+    """Whether what was seen is enough, or has to be looked at again: until `until`, monotonic."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self._value = ""
+        self._since = 0.0
+
+    @property
+    def proved(self) -> str:
+        """The holder of whom nobody has heard for long enough; empty: there is none."""
+        return self._value if self._value and time.monotonic() >= self._since + LOOK else ""
+
+    def see(self, holder: str, listeners: int) -> None:
+        now = time.monotonic()
+        if holder and listeners:
+            self._value, self.until = "", 0.0
+        elif not holder:  # a server that has just been started
+            self._value, self.until = "", now + LOOK
+        elif holder != self._value:
+            self._value, self._since, self.until = holder, now, now + LOOK + 2 * POLL
 
 
 class Terms(NamedTuple):
@@ -216,7 +281,8 @@ class Lease:
 
     def ask(self, wire: Wire, ttl: float, gone: str) -> tuple[bool, str, int]:
         """Whether it is ours now, who has it, how many listen to that."""
-        wire.send("EVAL", _ACQUIRE, 1, self._key, self.value, int(ttl * 1000), gone)
+        times = int(ttl * 1000)
+        wire.send("EVAL", _ACQUIRE, 1, self._key, SETTLED, self.value, times, gone)
         (answer,) = wire.wait(1, PATIENCE)
         _check(answer)
         return bool(answer[0]), str(answer[1]), int(answer[2])

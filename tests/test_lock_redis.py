@@ -161,6 +161,18 @@ def test_a_wait_ends_with_a_signal(redis: str) -> None:
     assert not a_lock(redis).acquire(60, Asked())
 
 
+def test_who_only_looks_takes_nothing(redis: str) -> None:
+    """Free is what nobody has, or a dead holder, after a second look."""
+    lock = a_lock(redis)
+    assert lock.is_free()
+    with holder(redis, 30) as held:
+        assert not lock.is_free()
+        held.process.kill()
+        held.process.wait()
+        assert lock.is_free()
+    assert ask(redis, "GET", KEY).split()[2].startswith("db1:")
+
+
 # -- who is gone ----------------------------------------------------------------------------------
 
 
@@ -267,6 +279,32 @@ def test_what_a_server_forgot_is_written_anew(redis: str) -> None:
     assert lock.is_held()
     assert ask(redis, "EXISTS", KEY) == 1
     assert lock.keeper.held_fd != socket
+
+
+def test_after_a_restart_its_holder_comes_first() -> None:
+    """A server that keeps nothing on disk gives nothing away in its first seconds."""
+    with servers.valkey() as address:
+        lock = a_lock(address)
+        assert lock.acquire()
+    port = address.rpartition(":")[2].partition("/")[0]
+    with servers.valkey("--port", port):
+        rival = a_lock(address)
+        began = time.monotonic()
+
+        class Back:
+            received: int | None = None
+            is_there = False
+
+            def pause(self, seconds: float) -> None:
+                if not self.is_there and time.monotonic() - began > 0.5:
+                    self.is_there = lock.is_held()
+
+        assert not rival.acquire(0, Back())
+        assert lock.is_held()
+        lock.release()
+        until(lambda: ask(address, "INFO", "server").find("uptime_in_seconds:3") > 0, "3 s")
+        assert rival.acquire(0)
+        rival.release()
 
 
 def test_a_cut_is_noticed_and_nothing_waits_for_it(redis: str) -> None:
