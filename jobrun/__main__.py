@@ -51,8 +51,8 @@ def _run(
     lines: Lines,
 ) -> int:
     this = _read(verb, argv, environ, lines)
-    where = places.find(this.ledger, environ)
-    options.name_ledger(this.ledger, where.name)
+    where = places.find(this.ledger, environ, this.namespace)
+    options.name_ledger(this.ledger, where.base, this.namespace)
     if this.has_grid:
         refuse_stdin(this)
     if this.mode == options.WINDOWS and where.is_file:

@@ -25,6 +25,7 @@ _NOT_BY_HAND = (
     "--stdin",
     "--log-format",
     "--ledger",  # found already, and from elsewhere a relative one is another
+    "--namespace",
 )
 
 
@@ -32,9 +33,9 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     """The job of `rerun JOB WHEN`, `retry JOB`, `backfill JOB ...`; and what it took over."""
     line = options.read_line(argv)
     check_words(verb, line)
-    given = line.options.get("--ledger")
-    where = places.find(given, environ)
-    options.name_ledger(given, where.name)
+    given, namespace = line.options.get("--ledger"), line.options.get("--namespace")
+    where = places.find(given, environ, namespace)
+    options.name_ledger(given, where.base, namespace)
     last = last_call(where, verb, line)
     if last is None:
         return _retry_of_units(line, environ), None
@@ -124,7 +125,7 @@ def _words(given: Mapping[str, str]) -> list[str]:
     return [
         word
         for name, text in given.items()
-        if name != "--ledger"
+        if name not in ("--ledger", "--namespace")
         for word in ([name] if options.BY_NAME[name].kind == options.FLAG else [name, text])
     ]
 

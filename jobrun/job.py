@@ -29,10 +29,10 @@ class Job:
         "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "condition",
         "cwd", "dry_run", "first", "give_up_on", "given", "inputs", "key", "key_file", "kill_after",
         "lag", "ledger", "log_format", "lookback", "max_age", "max_attempts", "max_windows", "mode",
-        "name", "ok_exit", "on_failure", "on_lost", "output", "overlap", "pause_after", "quiet",
-        "redo", "remind", "resume_after", "retries", "retry_delay", "retry_max_delay", "retry_on",
-        "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz", "until",
-        "verbose", "wait", "window",
+        "name", "namespace", "ok_exit", "on_failure", "on_lost", "output", "overlap", "pause_after",
+        "quiet", "redo", "remind", "resume_after", "retries", "retry_delay", "retry_max_delay",
+        "retry_on", "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz",
+        "until", "verbose", "wait", "window",
     )  # fmt: skip
 
     accept_clock: bool
@@ -60,6 +60,7 @@ class Job:
     max_windows: int
     mode: str
     name: str
+    namespace: str | None
     ok_exit: tuple[tuple[int, int], ...]
     on_failure: str
     on_lost: str
@@ -190,10 +191,10 @@ def make(
             for option in (
                 "--busy-exit", "--catch-up", "--cwd", "--give-up-on", "--key-file", "--kill-after",
                 "--lag", "--ledger", "--lookback", "--max-age", "--max-attempts", "--max-windows",
-                "--ok-exit", "--on-failure", "--on-lost", "--overlap", "--pause-after", "--redo",
-                "--remind", "--resume-after", "--retries", "--retry-delay", "--retry-max-delay",
-                "--retry-on", "--stdin", "--stop-after", "--stuck-after", "--timeout", "--wait",
-                "--window",
+                "--namespace", "--ok-exit", "--on-failure", "--on-lost", "--overlap",
+                "--pause-after", "--redo", "--remind", "--resume-after", "--retries",
+                "--retry-delay", "--retry-max-delay", "--retry-on", "--stdin", "--stop-after",
+                "--stuck-after", "--timeout", "--wait", "--window",
             )
         },
     )  # fmt: skip

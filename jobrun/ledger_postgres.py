@@ -12,14 +12,22 @@ if TYPE_CHECKING:
     from jobrun.rows import Caller
 
 
-def open_ledger(address: str, caller: Caller | None = None, create: bool = True) -> PostgresLedger:
+def open_ledger(
+    address: str,
+    caller: Caller | None = None,
+    create: bool = True,
+    namespace: str | None = None,
+) -> PostgresLedger:
     """The ledger at `postgresql://user@host/database`; `caller` is kept with each run.
 
-    Raises UsageError (2) for what is no address, LedgerError (74) for a database that has no ledger
-    and is not to get one, or a newer one, or that can't be written, Refused (75) for one that is
-    out of reach or busy.
+    With `namespace` its tables are in the schema of that name, else where the role's search path
+    leads to.
+
+    Raises UsageError (2) for what is no address, ConfigError (78) for a standby, LedgerError (74)
+    for a database that has no ledger and is not to get one, or a newer one, or that can't be
+    written, Refused (75) for one that is out of reach or busy.
     """
-    database = Database(address)
+    database = Database(address, namespace)
     try:
         created = bring_up_to_date(database, create)
     except BaseException:

@@ -31,7 +31,7 @@ def open_ledger(
         raise ConfigError(
             f"ledger {where.name}: {error.name} is not installed", "pip install 'jobrun[postgres]'"
         ) from error
-    return ledger_postgres.open_ledger(where.address, caller, create)
+    return ledger_postgres.open_ledger(where.address, caller, create, where.namespace)
 
 
 def is_there(where: Where) -> bool:

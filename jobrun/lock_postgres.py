@@ -61,11 +61,6 @@ SELECT 1 FROM pg_locks
    AND CAST(classid AS bigint) = ? AND CAST(objid AS bigint) = ?
 """
 
-_PLACE = """
-SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
- WHERE c.oid = to_regclass('jobrun_meta')
-"""
-
 
 class SessionLock:
     """The lock of a job, or one of those beside it (`slot`, counted from 1)."""
@@ -163,8 +158,7 @@ class SessionLock:
 
     def _number(self) -> int:
         if self._key is None:
-            ((place,),) = self._database.rows(_PLACE)
-            text = f"jobrun:{place}/{self._name}"
+            text = f"jobrun:{self._database.schema}/{self._name}"
             digest = sha256(text.encode("utf-8", "surrogateescape")).digest()
             self._key = int.from_bytes(digest[:8], "big", signed=True)
         return self._key

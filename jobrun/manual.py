@@ -27,7 +27,7 @@ THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
                     --output
 LOCK AND EXIT       -w --wait --overlap --busy-exit --stuck-after
 WHAT IS PRINTED     -q --quiet, -Q (output too), --remind, -v --verbose,
-                    --log-format --ledger
+                    --log-format --ledger --namespace
 COMMAND may use {start} {end} {start_date} {last_date} {key} ...
 Exit: the command's; 0 done or nothing to do; 2 usage; 124 timed out;
 126 not executable; 127 not found; 73-78 jobrun's own.

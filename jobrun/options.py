@@ -210,6 +210,8 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
                "the same fields as JSON, one object a line"),
             _O("--ledger", "PATH", TEXT, "", ANY,
                "the SQLite file, or postgresql://user@host/database"),
+            _O("--namespace", "NAME", TEXT, "", ANY,
+               "jobs, windows and locks of its own: staging beside production"),
         ),
     ),
 )
@@ -341,16 +343,18 @@ def _is_plain(word: str) -> bool:
 class _Hints:
     """What every command that is told to a person has in common."""
 
-    ledger: str | None = None
+    ledger: tuple[str, ...] = ()
     is_shared = False
 
 
-def name_ledger(given: str | None, path: str) -> None:
-    """From here on `typed` names the ledger at `path`, where `--ledger` has `given` it.
+def name_ledger(given: str | None, path: str, namespace: str | None) -> None:
+    """From here on `typed` names the ledger at `path`, where `--ledger` has `given` it, and what
+    `--namespace` has.
 
     One that the environment names is found by the person's next call, too.
     """
-    _Hints.ledger = path if given else None
+    words = ("--ledger", path) if given else ()
+    _Hints.ledger = words if namespace is None else (*words, "--namespace", namespace)
 
 
 def name_command(is_shared: bool) -> None:
@@ -372,10 +376,10 @@ def typed(*words: str) -> str:
 
     With the ledger that this call was given: without it, another's job would be acted on.
     """
-    if _Hints.ledger is None or "--ledger" in words:
+    if "--ledger" in words:
         return shell_text(("jobrun", *words))
     end = words.index("--") if "--" in words else len(words)
-    return shell_text(("jobrun", *words[:end], "--ledger", _Hints.ledger, *words[end:]))
+    return shell_text(("jobrun", *words[:end], *_Hints.ledger, *words[end:]))
 
 
 def check_modes(given: Iterable[str], mode: str) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # one waits for in its last call, the others are decided by before the ledger is read.
 _OF_THE_LINE = (
     "--every", "--cron", "--tz", "--anchor", "--first", "--after", "--cwd", "--stdin", "--ledger",
+    "--namespace",
 )  # fmt: skip
 ON, OFF = "on", "off"
 

@@ -28,6 +28,7 @@ NETWORK = (
     "ceph",
 )
 SERVERS = ("postgresql://", "postgres://")
+MAX_NAMESPACE = 40  # PostgreSQL cuts what is longer than 63
 EPHEMERAL = ("tmpfs", "ramfs", "overlay", "aufs")
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -38,27 +39,91 @@ class Where:
     `name` is what a person calls it: the real path of a file, or an address without its password.
     `address` is what is opened. The locks, the kept output and what commands leave lie in the
     folder `beside` + `.d`, and belong to whoever `owner` (a path) belongs to.
+
+    `namespace` is that of a server's ledger (its schema), None for the one without; `base` is what
+    `--ledger` is beside `--namespace`. A name space has another `name`, `beside` and tables, or
+    another file, so that nothing of it meets what is of another one.
     """
 
-    __slots__ = ("address", "beside", "is_file", "name", "owner")
+    __slots__ = ("address", "base", "beside", "is_file", "name", "namespace", "owner")
 
-    def __init__(self, name: str, address: str, beside: str, owner: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        beside: str,
+        owner: str,
+        base: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
         self.name = name
         self.address = address
         self.beside = beside
         self.owner = owner
+        self.base = base or name
+        self.namespace = namespace
         self.is_file = name == beside
 
 
-def find(option: str | None, environ: Mapping[str, str]) -> Where:
-    """The ledger that is named, or the default one; errors as of `ledger_path`."""
+def find(option: str | None, environ: Mapping[str, str], namespace: str | None = None) -> Where:
+    """The ledger that is named, or the default one, and of it what is of the name space.
+
+    Raises UsageError for a name space that is none, and as `ledger_path` does.
+    """
+    if namespace is not None:
+        check_namespace(namespace)
     given = option or environ.get("JOBRUN_LEDGER") or ""
     if not given.startswith(SERVERS):
-        path = ledger_path(option, environ)
-        return Where(path, path, path, path)
-    name = without_password(given)
+        base = ledger_path(option, environ)
+        path = base if namespace is None else os.path.realpath(_file_of(base, namespace))
+        return Where(path, path, path, path, base)
+    address, named = _apart(given)
+    base, namespace = without_password(address), namespace or named
+    name = name_of(base, namespace)
     folder = os.path.realpath(state_folder(environ))
-    return Where(name, given, os.path.join(folder, slug(name)), folder)
+    return Where(name, address, os.path.join(folder, slug(name)), folder, base, namespace)
+
+
+def check_namespace(name: str) -> None:
+    """1 to 40 lower-case letters, digits, `_`; a letter first; no schema of PostgreSQL's own.
+
+    Raises UsageError.
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    if not name or name[0] not in letters or set(name) - {*letters, *"0123456789_"}:
+        reason = "lower-case letters, digits and _, a letter first"
+    elif len(name) > MAX_NAMESPACE:
+        reason = f"{len(name)} characters, at most {MAX_NAMESPACE}"
+    elif name.startswith("pg_") or name == "information_schema":
+        reason = "a schema of PostgreSQL's own"
+    else:
+        return
+    raise UsageError(f'--namespace "{name}": {reason}', "--namespace staging")
+
+
+def name_of(address: str, namespace: str | None) -> str:
+    """What a person calls the ledger of a server: JOBRUN_LEDGER and --ledger take it as it is."""
+    if namespace is None:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}namespace={namespace}"
+
+
+def _apart(address: str) -> tuple[str, str | None]:
+    """An address as libpq takes it, and the name space in it."""
+    import re
+
+    found = re.search(r"(?<=[?&])namespace=([^&]*)(&|$)", address)
+    if found is None:
+        return address, None
+    check_namespace(found[1])
+    return f"{address[: found.start()]}{address[found.end() :]}".rstrip("?&"), found[1]
+
+
+def _file_of(path: str, namespace: str) -> str:
+    """jobrun.staging.db of jobrun.db; one that is it already stays, since a command that is of a
+    name space gets the ledger's path, and may itself name the same one."""
+    stem, suffix = os.path.splitext(path)
+    return path if stem.endswith(f".{namespace}") else f"{stem}.{namespace}{suffix}"
 
 
 def without_password(address: str) -> str:

@@ -2,7 +2,8 @@
 
 Nothing is set for the session: behind a pooler that hands a server's session to another client with
 each transaction a setting would be that other client's. What a transaction needs is set in it, what
-a value means is in the value: instants are sent with their zone and come back in binary.
+a value means is in the value: instants are sent with their zone and come back in binary; and every
+statement names the schema of the tables, whatever the search path is.
 
 A connection that has gone is made anew, unless it held a lock (lock_postgres.py): then whoever
 holds that has to take it again first.
@@ -27,10 +28,10 @@ from psycopg.pq import Format, TransactionStatus
 
 from jobrun.boottime import boottime
 from jobrun.database import PATIENCE, as_text
-from jobrun.errors import JobrunError, LedgerError, UsageError
+from jobrun.errors import ConfigError, DamagedLedger, JobrunError, LedgerError, UsageError
 from jobrun.instants import iso
-from jobrun.places import without_password
-from jobrun.postgres_errors import explained, gone, is_gone
+from jobrun.places import name_of, without_password
+from jobrun.postgres_errors import explained, gone, is_gone, no_schema
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -57,16 +58,29 @@ SET LOCAL lock_timeout = {patience};
 SET LOCAL idle_in_transaction_session_timeout = {pause};
 SELECT set_config('synchronous_commit', 'on', true)
  WHERE current_setting('synchronous_commit') = 'off';
-SELECT pg_advisory_xact_lock({locks}, hashtext(coalesce(current_schema(), '') || '/' || {job}));
+SELECT pg_advisory_xact_lock({locks}, hashtext({schema} || '/' || {job}));
 SELECT CAST(pg_current_xact_id() AS text)
+"""
+
+# Where there is no ledger yet it will be made in the first schema of the search path.
+_MEET = """
+SELECT pg_is_in_recovery(),
+       coalesce((SELECT CAST(n.nspname AS text)
+                   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                  WHERE c.oid = to_regclass('jobrun_meta')), CAST(current_schema() AS text))
 """
 
 
 class Database:
-    """A connection to the server of an address; made anew between transactions, if it is gone."""
+    """A connection to the server of an address; made anew between transactions, if it is gone.
 
-    def __init__(self, address: str) -> None:
-        self.address = without_password(address)
+    `schema` holds the tables, or will: that of the name space, else what the search path leads to.
+    Whatever is locked on the server is of a job *and* it. `version` is that of the ledger in it, 0
+    for none. Raises ConfigError (78) for a standby, and where no schema is there.
+    """
+
+    def __init__(self, address: str, namespace: str | None = None) -> None:
+        self.address = name_of(without_password(address), namespace)
         try:
             given = conninfo_to_dict(address)
         except psycopg.ProgrammingError as error:
@@ -83,6 +97,13 @@ class Database:
         # In a transaction: statements are sent one after another without waiting for answers.
         self._pipeline: psycopg.Pipeline | None = None
         self._entered = ExitStack()
+        self.schema = namespace or ""
+        self.version = 0
+        try:
+            self._meet()
+        except BaseException:
+            self.close()
+            raise
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Every row of a query."""
@@ -126,7 +147,7 @@ class Database:
     def begin(self, patience: float, job: str) -> str:
         """Its number."""
         waits = {"patience": int(patience * 1000), "pause": int(self.pause * 1000)}
-        values = {**waits, "locks": _LOCKS, "job": job}
+        values: dict[str, object] = {**waits, "locks": _LOCKS, "schema": self.schema, "job": job}
         literals = {name: sql.Literal(value) for name, value in values.items()}
         with self._errors(patience):
             cursor = self._alive().execute(sql.SQL(_BEGIN).format(**literals))
@@ -187,7 +208,7 @@ class Database:
 
     def statement(self, text: str) -> bytes:
         """As it is sent."""
-        return _translated(text)
+        return _translated(text, self.schema).replace(b"%%", b"%")
 
     def ways(self) -> list[bytes]:
         """What libpq takes to connect: the server of now first, names resolved already."""
@@ -207,6 +228,31 @@ class Database:
         self.connection.prepare_threshold = None
         self.connection.adapters.register_loader("timestamptz", _Instant)
 
+    def _meet(self) -> None:
+        """What must be known of the server and its ledger, in one round trip."""
+        # Not by the schema yet, where that is what is asked for.
+        version = "SELECT version FROM jobrun_meta"
+        asked = _translated(version, self.schema) if self.schema else version.encode()
+        with self._errors():
+            try:
+                with self.connection.pipeline():
+                    server = self.connection.execute(_MEET)
+                    ledger = self.connection.execute(asked)
+                self.version = max((found for (found,) in ledger.fetchall()), default=-1)
+            except psycopg.errors.UndefinedTable:
+                pass
+            ((is_standby, found),) = server.fetchall()
+        if self.version < 0:
+            raise DamagedLedger(f"ledger {self.address}: damaged, it does not say its version")
+        if is_standby:
+            raise ConfigError(
+                f"ledger {self.address}: a standby, where nothing can be written",
+                "the primary's address: postgresql://a,b/db?target_session_attrs=read-write",
+            )
+        self.schema = self.schema or found or ""
+        if not self.schema:
+            raise no_schema(self.address)
+
     def _alive(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self.connection.closed:
             if self.locks:
@@ -216,7 +262,7 @@ class Database:
         return self.connection
 
     def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[Any, ...]]:
-        query = _translated(statement)
+        query = _translated(statement, self.schema)
         with self._errors():
             try:
                 return self._alive().execute(query, parameters, binary=True)
@@ -283,10 +329,17 @@ class _Instant(Loader):
 
 
 @cache
-def _translated(statement: str) -> bytes:
-    """The words of psycopg; PostgreSQL chooses its indexes itself."""
+def _translated(statement: str, schema: str) -> bytes:
+    """The words of psycopg, each table in its schema; PostgreSQL chooses its indexes itself."""
     statement = re.sub(r" INDEXED BY \w+", "", statement)
-    return re.sub(r":(\w+)", r"%(\1)s", statement).replace("?", "%s").encode()
+    statement = re.sub(r":(\w+)", r"%(\1)s", statement).replace("?", "%s")
+    place = quoted(schema).replace("%", "%%")
+    return re.sub(r"\bjobrun_\w+", lambda table: f"{place}.{table[0]}", statement).encode()
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever is in it, a word of SQL's own too."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _as_text(parameters: Parameters) -> Parameters:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import psycopg
 
-from jobrun.errors import Contradiction, DamagedLedger, JobrunError, LedgerError, Refused
+from jobrun.errors import (
+    ConfigError,
+    Contradiction,
+    DamagedLedger,
+    JobrunError,
+    LedgerError,
+    Refused,
+)
 
 _OTHER_TABLES = (
     "damaged, or another program has changed its tables",
@@ -29,7 +36,6 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
         "the role may not do that",
         "GRANT it what jobrun's tables want, or make a schema for it: CREATE SCHEMA jobrun",
     ),
-    "3F000": (LedgerError, "there is no schema to make the tables in", "CREATE SCHEMA jobrun"),
     "23": (
         Contradiction,
         "damaged, what it holds and what is to be written contradict each other",
@@ -59,6 +65,15 @@ def gone(address: str, said: str) -> Refused:
     return Refused(
         f"ledger {address}: out of reach ({said})",
         "psql with the same address says whether it is the server, the network or the role",
+    )
+
+
+def no_schema(address: str) -> ConfigError:
+    """The search path of the role leads nowhere."""
+    return ConfigError(
+        f"ledger {address}: no schema for its tables (current_schema() is NULL: none of the search"
+        " path is there, or the role may not use it)",
+        "--namespace jobrun makes one; or CREATE SCHEMA, GRANT USAGE, ALTER ROLE SET search_path",
     )
 
 

@@ -11,13 +11,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import psycopg
-
-from jobrun.errors import DamagedLedger, LedgerError, NoLedger
+from jobrun.errors import LedgerError, NoLedger
+from jobrun.postgres_database import quoted
 
 if TYPE_CHECKING:
     from jobrun.postgres_database import Database
 
+_SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = ?"
 FOLDER = os.path.join(os.path.dirname(__file__), "schema", "postgres")
 
 
@@ -29,7 +29,7 @@ def scripts() -> list[str]:
 def bring_up_to_date(database: Database, create: bool) -> bool:
     """Whether this call made the ledger. A newer one than ours is left as it is."""
     migrations = scripts()
-    version = ledger_version(database)
+    version = database.version
     if version > len(migrations):
         raise LedgerError(
             f"ledger {database.address}: written by a newer jobrun ({version} > {len(migrations)})",
@@ -44,23 +44,19 @@ def bring_up_to_date(database: Database, create: bool) -> bool:
     return version == 0 and made[0]
 
 
-def ledger_version(database: Database) -> int:
-    """The version of the ledger in it; 0 where there is none."""
-    try:
-        return int(database.rows("SELECT version FROM jobrun_meta")[0][0])
-    except DamagedLedger as error:
-        if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
-            return 0
-        raise
-
-
 def _migrate_once(database: Database, migrations: Sequence[str]) -> bool:
     """Whether it was done here."""
+    schema = quoted(database.schema)
     with database.writing():
         ((there,),) = database.rows("SELECT to_regclass('jobrun_meta') IS NOT NULL")
-        version = ledger_version(database) if there else 0
+        version = database.rows("SELECT version FROM jobrun_meta")[0][0] if there else 0
         if version >= len(migrations):
             return False
+        # Asked first: whoever may not make a schema may not make one that is there, either.
+        if not there and not database.rows(_SCHEMA, (database.schema,)):
+            database.run_script(f"CREATE SCHEMA {schema}")
+        # What is made is made there, and functions find it there, whoever calls them.
+        database.run_script(f"SET LOCAL search_path = {schema}, pg_temp")
         database.run_script(migrations[version])
         database.change("UPDATE jobrun_meta SET version = ?", (version + 1,))
     return True

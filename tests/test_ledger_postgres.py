@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from threading import Barrier
 from typing import Any
 
@@ -12,8 +13,8 @@ import psycopg
 import pytest
 
 from jobrun import postgres_schema, rows
-from jobrun.errors import LedgerError, Refused, UsageError
-from jobrun.instants import HOUR
+from jobrun.errors import ConfigError, LedgerError, Refused, UsageError
+from jobrun.instants import HOUR, iso
 from jobrun.ledger_postgres import PostgresLedger, open_ledger
 from jobrun.places import without_password
 from jobrun.postgres_database import Database
@@ -103,7 +104,7 @@ def test_a_migration_that_fails_changes_nothing(
     with pytest.raises(psycopg.errors.SyntaxError):
         open_ledger(empty)
     with closing(Database(empty)) as database:
-        assert postgres_schema.ledger_version(database) == len(first)
+        assert database.version == len(first)
         assert database.rows("SELECT to_regclass('x')") == [(None,)]
 
 
@@ -122,16 +123,155 @@ def test_a_newer_ledger_is_left_alone(ledger: PostgresLedger) -> None:
         open_ledger(ledger.address)
 
 
+@contextmanager
+def role(ledger: PostgresLedger, *grants: str) -> Iterator[str]:
+    """The address by a role that may do no more than that."""
+    schema = ledger.address.rpartition("D")[2]
+    name = f"nobody_{schema}"
+    sql(ledger, f"CREATE ROLE {name} LOGIN", *(f"GRANT {grant} TO {name}" for grant in grants))
+    try:
+        yield ledger.address.replace("postgres@", f"{name}@")
+    finally:
+        sql(ledger, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def test_a_ledger_that_does_not_say_its_version(ledger: PostgresLedger) -> None:
+    """74, and it is left as it is."""
+    sql(ledger, "DELETE FROM jobrun_meta")
+    with pytest.raises(LedgerError, match="does not say its version"):
+        open_ledger(ledger.address)
+
+
 def test_a_role_that_may_not_make_tables(ledger: PostgresLedger, empty: str) -> None:
     """74, with what to grant."""
-    role = "nobody_" + empty.rpartition("D")[2]
-    sql(ledger, f"CREATE ROLE {role} LOGIN")
-    try:
-        with pytest.raises(LedgerError, match=r"permission denied|no schema") as caught:
-            open_ledger(empty.replace("postgres@", f"{role}@"))
+    schema = empty.rpartition("D")[2]
+    with role(ledger, f"USAGE ON SCHEMA {schema}") as address:
+        with pytest.raises(LedgerError, match="permission denied") as caught:
+            open_ledger(address)
         assert "CREATE SCHEMA" in (caught.value.hint or "")
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_search_path_that_leads_nowhere(ledger: PostgresLedger) -> None:
+    """78, also for a look, with the option that makes a schema."""
+    with role(ledger) as address:
+        for create in (True, False):
+            with pytest.raises(ConfigError, match="no schema for its tables") as caught:
+                open_ledger(address, create=create)
+            assert "--namespace" in (caught.value.hint or "")
+
+
+# -- name spaces ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spaces(postgres: str) -> Iterator[Callable[[str], PostgresLedger]]:
+    """Opens the ledger of a name space, whose schema goes when the test is over."""
+    opened: list[PostgresLedger] = []
+
+    def open_(namespace: str) -> PostgresLedger:
+        opened.append(open_ledger(postgres, CALLER, namespace=namespace))
+        return opened[-1]
+
+    with closing(psycopg.connect(postgres, autocommit=True)) as server:
+        try:
+            yield open_
+        finally:
+            for ledger in opened:
+                ledger.close()
+            for schema in {ledger.address.rpartition("=")[2] for ledger in opened}:
+                server.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+def test_a_name_space_is_a_schema_that_the_first_call_makes(
+    postgres: str, spaces: Callable[[str], PostgresLedger]
+) -> None:
+    """Also one of a name that SQL has a word for; nothing lies elsewhere."""
+    assert [spaces("order").created, spaces("order").created] == [True, False]
+    run(spaces("order"), TEN)
+    with closing(psycopg.connect(postgres, autocommit=True)) as server:
+        places = server.execute(
+            "SELECT schemaname, count(*) FROM pg_tables WHERE tablename LIKE 'jobrun%'"
+            " AND schemaname IN ('order', 'public') GROUP BY schemaname"
+        ).fetchall()
+    assert places == [("order", len(re.findall("CREATE TABLE", postgres_schema.scripts()[0])))]
+
+
+def test_of_many_first_calls_of_a_name_space_one_makes_it(postgres: str) -> None:
+    """The schema too, under the migration's lock."""
+
+    def open_(_: int) -> bool:
+        with closing(open_ledger(postgres, namespace="crowd")) as ledger:
+            return ledger.created
+
+    try:
+        assert sorted(at_once(8, open_)) == [False] * 7 + [True]
     finally:
-        sql(ledger, f"DROP ROLE {role}")
+        with closing(psycopg.connect(postgres, autocommit=True)) as server:
+            server.execute("DROP SCHEMA crowd CASCADE")
+
+
+def test_name_spaces_neither_see_nor_block_each_other(
+    spaces: Callable[[str], PostgresLedger],
+) -> None:
+    """The same job; while one writes of it in the one, another does in the other."""
+    staging, production = spaces("staging"), spaces("production")
+    run(staging, TEN)
+    assert (production.job("j"), production.runs()) == (None, [])
+    with staging._database.writing(job="j"):
+        run(production, TEN)
+        with (
+            pytest.raises(Refused, match="busy"),
+            spaces("staging")._database.writing(0.05, job="j"),
+        ):
+            pass
+    assert [len(ledger.runs()) for ledger in (staging, production)] == [1, 1]
+
+
+def test_a_lock_is_of_the_schema_however_it_is_named(
+    postgres: str, spaces: Callable[[str], PostgresLedger]
+) -> None:
+    """By --namespace or by the search path: those are the same tables."""
+    one = spaces("staging")
+    with (
+        closing(open_ledger(f"{postgres}?options=-csearch_path%3Dstaging", CALLER)) as other,
+        one._database.writing(job="j"),
+        pytest.raises(Refused, match="busy"),
+        other._database.writing(0.05, job="j"),
+    ):
+        pass
+    assert not other.created
+
+
+def test_a_mark_finds_its_tables_from_any_search_path(
+    postgres: str, spaces: Callable[[str], PostgresLedger]
+) -> None:
+    """In the command's own transaction, whose search path stays as it is."""
+    ledger = spaces("staging")
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    with closing(psycopg.connect(postgres, autocommit=True)) as server:
+        server.execute("BEGIN; SET LOCAL search_path = pg_catalog")
+        key = f"j:{iso(TEN)}"
+        server.execute("SELECT staging.jobrun_done('j', %s, %s)", (key, opened.token))
+        assert server.execute("SHOW search_path").fetchall() == [("pg_catalog",)]
+        server.execute("COMMIT")
+    assert state(ledger, TEN) == ("processed", 1, 0)
+
+
+def test_a_schema_that_is_there_may_be_used_by_who_may_not_make_one(
+    ledger: PostgresLedger, empty: str
+) -> None:
+    """The administrator has made it, and granted what is in it."""
+    schema = empty.rpartition("D")[2]
+    with role(ledger, f"USAGE, CREATE ON SCHEMA {schema}") as address:
+        plain = address.partition("?")[0]
+        with closing(open_ledger(plain, CALLER, namespace=schema)) as made:
+            assert made.created
+            run(made, TEN)
+
+
+# -- the server -----------------------------------------------------------------------------------
 
 
 def test_out_of_reach(postgres: str) -> None:

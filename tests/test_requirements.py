@@ -275,6 +275,29 @@ def test_S11_started_late_twice_and_by_hand_does_each_window_once(jobrun: Jobrun
     assert keys == [f"a:2026-09-04T{hour}:00:00+00:00" for hour in ("08", "09", "10", "11")]
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_D8_staging_does_not_block_production_on_a_shared_server(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    """The same job in two environments: neither waits for, nor sees the other."""
+    jobrun: Jobrun = request.getfixturevalue("jobrun" if kind == "sqlite" else "on_postgres")
+    staging, production = (("--namespace", name) for name in ("staging", "production"))
+    held = hold(jobrun, "a", *HOURLY, *staging, now="2026-09-04T12:05Z")
+    for space in (production, ()):
+        call = ("run", "a", *HOURLY, *space, "-v", "--", *SHOW)
+        found = jobrun(*call, now="2026-09-04T12:06Z")
+        assert found.stdout == "a:2026-09-04T11:00:00+00:00\n", found
+    busy = jobrun("run", "a", *HOURLY, *staging, "--", *SHOW, now="2026-09-04T12:06Z")
+    assert (busy.stdout, " reason=lock-held " in busy.stderr) == ("", True)
+    assert release(held) == 0
+    runs = {
+        space: json.loads(jobrun("history", "a", *space, "--json", now="2026-09-04T12:07Z").stdout)
+        for space in (staging, production, ())
+    }
+    assert [len(found["runs"]) for found in runs.values()] == [1, 1, 1]
+    assert len({found["ledger"] for found in runs.values()}) == 3
+
+
 def test_M7_a_running_row_whose_processes_are_gone_is_lost_at_once(jobrun: Jobrun) -> None:
     """No timeout to guess: the lock is free, so the next call says LOST and runs it again."""
     held = hold(jobrun, "a", *HOURLY, now="2026-09-04T12:05:00Z")

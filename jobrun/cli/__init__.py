@@ -35,7 +35,7 @@ from jobrun.cli import (
     watermark,
     windows,
 )
-from jobrun.cli.look import Outside
+from jobrun.cli.look import LedgerCommand, Outside
 from jobrun.errors import EXIT_SIGNAL, UsageError
 
 app = typer.Typer(
@@ -95,6 +95,8 @@ app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("forget")(forget.forget)
 app.command("help")(guide.topic)
+for _command in app.registered_commands:
+    _command.cls = LedgerCommand
 
 
 def main(argv: list[str], clock: Callable[[], float], environ: Mapping[str, str]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from jobrun import options, places, process, schedule, tables, windows
 from jobrun.by_hand import known_job
@@ -16,13 +17,45 @@ from jobrun.errors import JobrunError, NoLedger, UsageError
 from jobrun.ledger import Ledger
 from jobrun.ledgers import is_there, open_ledger
 from jobrun.lines import Lines
+from jobrun.places import Where
 from jobrun.rows import LOST, JobRow, RunRow
 from jobrun.screen import Screen, line
+
+_NAMESPACE = "jobrun.namespace"  # in the context's meta
 
 LedgerOption = Annotated[
     str | None,
     typer.Option("--ledger", metavar="PATH", help="The SQLite file, or postgresql://..."),
 ]
+
+
+class LedgerCommand(TyperCommand):
+    """Whatever takes --ledger takes --namespace, too: `_find` reads it."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        names = [parameter.name for parameter in self.params]
+        if "ledger" in names:
+            option = TyperOption(
+                param_decls=["--namespace"],
+                metavar="NAME",
+                help="What is on record of that name space.",
+                expose_value=False,
+                callback=_keep_namespace,
+            )
+            self.params.insert(names.index("ledger") + 1, option)
+
+
+def _keep_namespace(ctx: typer.Context, _: object, name: str | None) -> None:
+    ctx.meta[_NAMESPACE] = name
+
+
+def _find(ctx: typer.Context, ledger: str | None) -> Where:
+    outside: Outside = ctx.obj
+    namespace: str | None = ctx.meta.get(_NAMESPACE)
+    where = places.find(ledger, outside.environ, namespace)
+    options.name_ledger(ledger, where.base, namespace)
+    return where
 
 
 def job_names(incomplete: str) -> list[str]:
@@ -72,8 +105,7 @@ class Outside(NamedTuple):
 def a_call(ctx: typer.Context, ledger: str | None) -> Call:
     """For a command that changes something."""
     outside: Outside = ctx.obj
-    where = places.find(ledger, outside.environ)
-    options.name_ledger(ledger, where.name)
+    where = _find(ctx, ledger)
     lines = Lines(log_format=outside.environ.get("JOBRUN_LOG_FORMAT") or "text")
     return Call(outside.environ, outside.clock, lines, where, this_caller())
 
@@ -85,9 +117,8 @@ class Look:
         outside: Outside = ctx.obj
         self.now = int(outside.clock())
         self.environ = outside.environ
-        self.where = places.find(ledger, outside.environ)
+        self.where = _find(ctx, ledger)
         self.path = self.where.name
-        options.name_ledger(ledger, self.path)
         self.as_json = as_json
         self.is_named = bool(ledger or self.environ.get("JOBRUN_LEDGER"))
 

@@ -1,7 +1,7 @@
 -- The ledger in PostgreSQL: the same tables as in schema/sqlite, each in the types that it has here.
 -- Instants are whole seconds. Text is compared as bytes: two names are one only if all of it is the
 -- same, and the order of keys is that of their starts. Impossible rows are refused here, whoever
--- writes them. Nothing names a schema: it is the first one of the search path that has the tables.
+-- writes them. Nothing names a schema: the search path is set to it, for the time of a migration.
 
 CREATE TABLE jobrun_meta (
     only_row     boolean PRIMARY KEY DEFAULT true CHECK (only_row),
@@ -167,7 +167,10 @@ CREATE TABLE jobrun_value (
 -- A command whose data lives in this database marks its key inside its own transaction, as the last
 -- statement before COMMIT:  SELECT jobrun_done('sales', 'sales:2026-09-04T10:00:00+00:00', 8);
 -- Where another run holds the window by now, the error leaves that transaction nothing to commit.
-CREATE FUNCTION jobrun_done(job text, key text, token bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Of a name space: SELECT staging.jobrun_done(...). It finds its table whatever the caller's search
+-- path is, which stays as it is.
+CREATE FUNCTION jobrun_done(job text, key text, token bigint) RETURNS void LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE jobrun_window AS w
        SET state = 'processed', reason = 'marked', next_attempt_at = NULL,
