@@ -14,6 +14,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
     from contextlib import AbstractContextManager
     from typing import Any, Protocol, TypeAlias
 
@@ -44,6 +45,23 @@ if TYPE_CHECKING:
 
         def insert(self, sql: str, parameters: Parameters = ()) -> int:
             """Run an INSERT into a table with an id; the id of its row."""
+
+        def stream(
+            self, sql: str, parameters: Parameters = ()
+        ) -> Generator[tuple[Any, ...], None, None]:
+            """The rows of a query, a page at a time; a part of `reading` or of a transaction."""
+
+        def reading(self) -> AbstractContextManager[None]:
+            """All that is read in it is of one instant; for as short as may be."""
+
+        def as_kept(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+            """What will be read where these are written."""
+
+        def load(self, table: str, columns: str, rows: Iterable[tuple[Any, ...]]) -> None:
+            """Write many rows into a table, ids and all. A part of a transaction."""
+
+        def reserve(self, table: str, largest: int) -> None:
+            """From now on no new row of the table gets an id up to `largest`, whoever writes it."""
 
         def writing(
             self,

@@ -11,8 +11,9 @@ busy timeout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 from jobrun.rows import (
     Block,
@@ -31,6 +32,10 @@ from jobrun.rows import (
     SkipRow,
     WindowRow,
 )
+
+if TYPE_CHECKING:
+    from jobrun.exported import Exported, Part, Row, Table
+    from jobrun.ledger_import import Taken
 
 ABOUT = 1000  # rows of one kind about one key
 
@@ -214,6 +219,25 @@ class Ledger(Protocol):
 
     def override(self, job: str, setting: Setting) -> bool:
         """Set options on record; False where they are no longer what was read."""
+
+    # -- to another ledger, from another ledger ---------------------------------------------------
+
+    def exporting(
+        self, jobs: Sequence[str]
+    ) -> AbstractContextManager[tuple[int, Iterator[tuple[Table, Row]]]]:
+        """The largest token of what was forgotten, and all rows of the jobs: as at one instant.
+
+        No job is named: of all.
+        """
+
+    def judge_import(self, exported: Exported, part: Part) -> str:
+        """What `take_import` would do. Raises UsageError for another history."""
+
+    def take_import(self, exported: Exported, part: Part, used: Collection[int] = ()) -> Taken:
+        """Under the job's lock: all that a file has of it or nothing; see ledger_import.py."""
+
+    def keep_token_floor(self, floor: int) -> None:
+        """No token up to `floor` is given to a job that is not on record yet."""
 
     # -- care -------------------------------------------------------------------------------------
 

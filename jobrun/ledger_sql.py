@@ -11,7 +11,7 @@ a writer that finds another one changes nothing but its own run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -80,6 +80,8 @@ from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.database import Database, Transaction
+    from jobrun.exported import Exported, Part, Row, Table
+    from jobrun.ledger_import import Taken
 
 _MAKE_JOB = """
 INSERT INTO jobrun_job (name, token, largest_now, first_seen, last_seen)
@@ -238,6 +240,29 @@ class SqlLedger(Reads):
 
     def weight(self, run_id: int) -> int | None:
         return weight(self._database, run_id)
+
+    @contextmanager
+    def exporting(self, jobs: Sequence[str]) -> Iterator[tuple[int, Iterator[tuple[Table, Row]]]]:
+        from jobrun.ledger_export import all_rows, token_floor
+
+        with self._database.reading():
+            names = jobs or [row.name for row in self.jobs()]
+            yield token_floor(self._database), all_rows(self._database, names)
+
+    def judge_import(self, exported: Exported, part: Part) -> str:
+        from jobrun.ledger_import import judge
+
+        return judge(self._database, exported, part)
+
+    def take_import(self, exported: Exported, part: Part, used: Collection[int] = ()) -> Taken:
+        from jobrun.ledger_import import take
+
+        return take(self._database, exported, part, used)
+
+    def keep_token_floor(self, floor: int) -> None:
+        from jobrun.ledger_import import keep_token_floor
+
+        keep_token_floor(self._database, floor)
 
     def problems(self) -> list[str]:
         from jobrun.ledger_care import problems

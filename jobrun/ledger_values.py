@@ -185,6 +185,26 @@ class _Other(ValueError):
     """Not what the column may hold."""
 
 
+def rule_of(declared: str) -> Callable[[object], str | None]:
+    """What is wrong with a value that has not been written yet; None where nothing is.
+
+    `declared`: `instant`, `str`, `int`, `signed`, `float`, `bool`; with a `?` it may be NULL.
+    """
+    convert, rule = _CONVERSIONS[declared.rstrip("?")]
+    is_nullable = declared.endswith("?")
+
+    def broken(value: object) -> str | None:
+        if value is None and is_nullable:
+            return None
+        try:
+            convert(value)
+        except _Other:
+            return rule
+        return None
+
+    return broken
+
+
 def _one_of(words: tuple[str, ...]) -> Check:
     def convert(value: Any) -> Any:
         if value not in words:
@@ -238,6 +258,7 @@ _CONVERSIONS: dict[str, tuple[Check, str]] = {
     "instant": (_instant, "no instant"),
     "str": (_text, "no text"),
     "int": (_count, "no number that can stand there"),
+    "signed": (_signed, "no number that can stand there"),
     "float": (_seconds, "no number of seconds"),
     "bool": (_truth, "neither 0 nor 1"),
 }

@@ -15,7 +15,7 @@ of PostgreSQL loads it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,14 @@ from psycopg.pq import Format, TransactionStatus
 
 from jobrun.boottime import boottime
 from jobrun.database import PATIENCE, as_text
-from jobrun.errors import ConfigError, DamagedLedger, JobrunError, LedgerError, UsageError
+from jobrun.errors import (
+    ConfigError,
+    Contradiction,
+    DamagedLedger,
+    JobrunError,
+    LedgerError,
+    UsageError,
+)
 from jobrun.instants import iso
 from jobrun.places import name_of, without_password
 from jobrun.postgres_errors import explained, gone, is_gone, no_schema
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from jobrun.database import Parameters
 
 _LOCKS = 0x6A6F6272  # ours, of the two numbers that an advisory lock has
+_PAGE = 1000  # rows
 _SINCE_1970 = 946_684_800  # seconds, of PostgreSQL's epoch
 _DEFAULTS = {
     "connect_timeout": "5",
@@ -70,6 +78,17 @@ SELECT pg_is_in_recovery(),
                   WHERE c.oid = to_regclass('jobrun_meta')), CAST(current_schema() AS text))
 """
 
+_READ = """
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL idle_in_transaction_session_timeout = {pause}
+"""
+
+_RAISE = """
+SELECT setval(ids.name, :largest)
+  FROM (SELECT CAST(pg_get_serial_sequence(:place, 'id') AS regclass) AS name) AS ids
+ WHERE coalesce(pg_sequence_last_value(ids.name), 0) < :largest
+"""
+
 
 class Database:
     """A connection to the server of an address; made anew between transactions, if it is gone.
@@ -97,6 +116,7 @@ class Database:
         # In a transaction: statements are sent one after another without waiting for answers.
         self._pipeline: psycopg.Pipeline | None = None
         self._entered = ExitStack()
+        self._streams = 0  # how many there have been
         self.schema = namespace or ""
         self.version = 0
         try:
@@ -124,6 +144,57 @@ class Database:
     def insert(self, sql: str, parameters: Parameters = ()) -> int:
         """Run an INSERT; the id of its row."""
         return int(self.rows(f"{sql} RETURNING id", parameters)[0][0])
+
+    def stream(
+        self, sql: str, parameters: Parameters = ()
+    ) -> Generator[tuple[Any, ...], None, None]:
+        """The rows of a query, a page at a time; a part of `reading` or of a transaction."""
+        self._answer_all()
+        self._streams += 1
+        with self._errors(), self._alive().cursor(name=f"jobrun_{self._streams}") as cursor:
+            cursor.itersize = _PAGE
+            cursor.execute(_translated(sql, self.schema), parameters, binary=True)
+            yield from cursor
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """All that is read in it is of one instant; it holds up nobody but the vacuum."""
+        with self._errors():
+            self._alive().execute(_READ.format(pause=int(self.pause * 1000)).encode())
+        try:
+            yield
+        finally:
+            with suppress(psycopg.Error):  # then the server does
+                self.connection.execute("ROLLBACK")
+
+    def as_kept(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What will be read where these are written."""
+        kept = _as_text(values)
+        assert isinstance(kept, tuple)
+        return kept
+
+    def load(self, table: str, columns: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write many rows into a table, ids and all. A part of a transaction."""
+        self._answer_all()
+        statement = self.statement(f"COPY {table} ({columns}) FROM STDIN")
+        try:
+            with self._errors(), self._alive().cursor() as cursor, cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except psycopg.DataError as error:  # a number that is too large for its column
+            said = str(error).partition("\n")[0]
+            raise Contradiction(f"ledger {self.address}: {said}") from error
+
+    def reserve(self, table: str, largest: int) -> None:
+        """From now on no new row of the table gets an id up to `largest`, whoever writes it.
+
+        Who has drawn an id has the table's lock until his row can be seen: under a lock that
+        excludes his there is no id that is drawn and not seen.
+        """
+        with self.writing():
+            self.change(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+            place = f"{quoted(self.schema)}.{table}"
+            self.rows(_RAISE, {"place": place, "largest": largest})
 
     def run_script(self, script: str) -> None:
         """All statements of a text, inside a transaction."""
@@ -184,6 +255,11 @@ class Database:
         with self._errors():
             if self._pipeline is not None:
                 self._pipeline.sync()
+
+    def _answer_all(self) -> None:
+        """The rest of the transaction is one statement after another."""
+        with self._errors():
+            self._leave_pipeline()
 
     def _leave_pipeline(self) -> None:
         self._pipeline = None

@@ -21,12 +21,14 @@ from jobrun.errors import DamagedLedger, JobrunError, LedgerError, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
     from types import TracebackType
     from typing import Any
 
     from jobrun.database import Parameters
 
 _ASK_ANEW = 0.05  # seconds
+_PAGE = 1000  # rows
 
 
 class Database:
@@ -78,6 +80,38 @@ class Database:
         """
         return Transaction(self, patience, lost)
 
+    def stream(
+        self, sql: str, parameters: Parameters = ()
+    ) -> Generator[tuple[Any, ...], None, None]:
+        """The rows of a query, a page at a time; a part of `reading` or of a transaction."""
+        try:
+            cursor = self.connection.execute(sql, parameters)
+            while page := cursor.fetchmany(_PAGE):
+                yield from page
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise _explained(error, self.path, self._patience) from error
+
+    def reading(self) -> Snapshot:
+        """All that is read in it is of one instant; in WAL mode no writer waits for it."""
+        return Snapshot(self)
+
+    def as_kept(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What will be read where these are written."""
+        kept = as_text(values)
+        assert isinstance(kept, tuple)
+        return kept
+
+    def load(self, table: str, columns: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write many rows into a table, ids and all. A part of a transaction."""
+        places = ", ".join("?" * (columns.count(",") + 1))
+        try:
+            self.connection.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", rows)
+        except sqlite3.Error as error:
+            raise _explained(error, self.path, self._patience) from error
+
+    def reserve(self, table: str, largest: int) -> None:
+        """No new row of the table gets an id up to `largest`: one writes at a time, as it is."""
+
     def still_there(self) -> bool:
         """Whether the path is still the file that was opened.
 
@@ -107,6 +141,22 @@ class Database:
             return self._execute(sql, as_text(parameters))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _explained(error, self.path, self._patience) from error
+
+
+class Snapshot:
+    """`with database.reading():` begins with the first that is read in it."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.change("BEGIN DEFERRED")
+
+    def __exit__(self, *_: object) -> None:
+        if self._database.connection.in_transaction:
+            self._database.change("ROLLBACK")
 
 
 class Transaction:

@@ -37,7 +37,8 @@ GROUPS = (
         "ledger",
         "ledger gaps database ledger_skip ledger_values ledger_reads ledger_windows ledger_runs"
         " ledger_end"
-        " ledger_pause ledger_care ledger_sql sqlite_errors sqlite_database sqlite_schema"
+        " ledger_pause ledger_care exported ledger_export ledger_import ledger_sql sqlite_errors"
+        " sqlite_database sqlite_schema"
         " sqlite_file ledger_sqlite postgres_errors postgres_database postgres_schema"
         " ledger_postgres ledgers mark",
         "words places",
@@ -75,7 +76,7 @@ GROUPS = (
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
         " cli.show cli.explain cli.failures cli.resolve cli.skips cli.events cli.plan cli.graph"
         " cli.doctor cli.skip cli.watermark cli.forget cli.pauses cli.pause cli.resume cli.stop"
-        " cli.set_option cli.unset_option cli",
+        " cli.set_option cli.unset_option cli.transfer cli.export cli.import_file cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),
     ("main", "__main__", "words options places lines process idle call cli"),

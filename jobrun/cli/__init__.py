@@ -15,11 +15,13 @@ from jobrun.cli import (
     doctor,
     events,
     explain,
+    export,
     failures,
     forget,
     graph,
     guide,
     history,
+    import_file,
     logs,
     pause,
     plan,
@@ -94,6 +96,8 @@ app.command("unset", context_settings=_WORDS)(unset_option.unset_option)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("forget")(forget.forget)
+app.command("export")(export.export)
+app.command("import")(import_file.import_file)
 app.command("help")(guide.topic)
 for _command in app.registered_commands:
     _command.cls = LedgerCommand

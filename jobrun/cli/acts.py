@@ -31,6 +31,7 @@ from jobrun.plans import Note
 from jobrun.rows import BY_HAND, DEAD, FAILED, HELD, RESOLVED, JobRow, Opening, WindowRow
 
 if TYPE_CHECKING:
+    from jobrun.lock import Interruption
     from jobrun.schedule import Grid
 
 
@@ -181,23 +182,32 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
     signals = process.catch()
     try:
         known_job(ledger, name)
-        lock = FileLock(places.locks_folder(call.where.beside), name, call.where.owner)
-        if not lock.acquire(0, signals):
-            raise _busy(ledger, name)
-        try:
-            note_holder(lock, call)
+        with locked(call, ledger, name, signals):
             # Its token before the look: a run that opens after it has taken another.
             row = known_job(ledger, name)
-            _refuse_alive(ledger, name, call)
+            refuse_alive(ledger, name, call)
             yield ledger, row
-        finally:
-            lock.release()
     finally:
         signals.restore()
         ledger.close()
 
 
-def _refuse_alive(ledger: Ledger, name: str, call: Call) -> None:
+@contextmanager
+def locked(
+    call: Call, ledger: Ledger, name: str, signals: Interruption | None = None
+) -> Iterator[None]:
+    """The lock of a job, on record or not. Raises Refused where it is busy."""
+    lock = FileLock(places.locks_folder(call.where.beside), name, call.where.owner)
+    if not lock.acquire(0, signals):
+        raise _busy(ledger, name)
+    try:
+        note_holder(lock, call)
+        yield
+    finally:
+        lock.release()
+
+
+def refuse_alive(ledger: Ledger, name: str, call: Call) -> None:
     """What a run that lives goes by is not changed under it, whatever its lock says."""
     judged = living.judge_open_runs(ledger, name, call)
     if judged.alive is not None:

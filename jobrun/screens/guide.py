@@ -10,7 +10,7 @@ jobrun: put it before a command: one copy at a time, every window once.
 look   status  history  windows  logs  show  plan  doctor
        explain  skips  events  failures  graph
 act    rerun  retry  resolve  backfill  skip  pause  resume  stop  set
-       unset  watermark  forget
+       unset  watermark  forget  export  import
 more   jobrun COMMAND --help    jobrun help TOPIC: placeholders, exit-codes,
        skip-reasons, environment, crontab
 """
