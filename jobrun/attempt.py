@@ -153,7 +153,7 @@ class Attempt:
 
     def _why(self, ended: Ended, verdict: command.Verdict) -> str | None:
         if ended.cause == LOCK_LOST:
-            return command.why_lock_lost(ended)
+            return command.lock_lost(ended.detail)
         if verdict.outcome != rows.NOT_STARTED:
             return None
         return self.report.why_not_started(ended)[0]

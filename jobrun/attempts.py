@@ -31,6 +31,8 @@ from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opened, Opening,
 if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.job import Job
+    from jobrun.keeping import Keeping
+    from jobrun.lock import Keeper
     from jobrun.plans import Unit
     from jobrun.process import Child
     from jobrun.progress import Progress
@@ -207,10 +209,7 @@ class Attempts:
         note_holder(
             situation.lock, call, f" attempt={attempt} next={iso_z(fate.next_attempt_at or 0)}"
         )
-        while signals.received is None and (left := until - time.monotonic()) > 0:
-            if self._is_other_file():
-                break
-            signals.pause(min(left, LONGEST_PAUSE))
+        loss = self._wait_for_delay(until)
         note_holder(situation.lock, call)
         if signals.received is not None:
             self._settle(EXIT_SIGNAL + signals.received)
@@ -222,6 +221,10 @@ class Attempts:
             )
             self._settle(answer)
             return None
+        if loss is not None:
+            call.lines.say("error", f"{command.lock_lost(loss)}: not tried again")
+            self._settle(answer)
+            return None
         unit = run.unit
         if unit.kind == rows.NEW:  # one that a person asked for stays that
             unit = unit._replace(kind=rows.RETRY)
@@ -229,6 +232,23 @@ class Attempts:
         if running is None:
             self._settle(answer)
         return running
+
+    def _wait_for_delay(self, until: float) -> str | None:
+        """Until that monotonic instant, or no further try is to be; how the lock was lost."""
+        signals, keeper = self.situation.signals, self.situation.keeper
+        keeping = None if keeper is None else _kept_between_runs(keeper)
+        try:
+            while signals.received is None and (left := until - time.monotonic()) > 0:
+                if self._is_other_file():
+                    break
+                if keeping is None:
+                    signals.pause(min(left, LONGEST_PAUSE))
+                elif keeping.pause(signals, min(left, LONGEST_PAUSE)):
+                    return keeping.why
+        finally:
+            if keeper is not None:
+                keeper.rest()
+        return None
 
     def _is_other_file(self) -> bool:
         """Whether that of --key-file is no longer the one that the key names."""
@@ -393,6 +413,13 @@ class Attempts:
                     run.report.unrecorded(error)
                     warned = True
                 situation.signals.pause(1.0)
+
+
+def _kept_between_runs(keeper: Keeper) -> Keeping:
+    from jobrun.keeping import Keeping
+
+    keeper.guard(None)
+    return Keeping(keeper)
 
 
 def not_recorded(result: Result, error: JobrunError) -> NotRecorded:

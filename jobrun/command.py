@@ -154,8 +154,8 @@ def not_started_code(ended: Ended) -> int:
     return EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
 
 
-def why_lock_lost(ended: Ended) -> str:
-    return f"lost the lock: {ended.detail}"
+def lock_lost(how: str | None) -> str:
+    return f"lost the lock: {how}"
 
 
 _USUAL_PLACES = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/bin:/snap/bin"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LOOK_EVERY = 1.0  # seconds: no wait of ours counts a suspend
 # Before the guardian does: a command that is asked twice may take it for haste.
 _AHEAD = 0.1  # seconds
+_LATE = 0.5  # seconds after that, and we have been stopped, or the machine suspended
 _SILENT = "no answer from its server in time"
 
 
@@ -38,6 +39,8 @@ class Keeping:
         self._hold = hold
         self._grace = grace
         self._is_over = False
+        self._looked = boottime()
+        self._stopped = ""
         if sys.platform != "win32":
             self.poller = Poller()
             self._watched = (-1, False)
@@ -45,7 +48,7 @@ class Keeping:
     @property
     def why(self) -> str:
         """How the lock was lost."""
-        return self._keeper.lost or _SILENT
+        return self._stopped or self._keeper.lost or _SILENT
 
     @property
     def patience(self) -> float:
@@ -75,6 +78,10 @@ class Keeping:
         self.hear()
         return self.look()
 
+    def were_stopped(self) -> None:
+        """The guardian had to act for us; whatever the server did meanwhile comes from that."""
+        self._stopped = f"this process was stopped for {boottime() - self._looked:.1f} s"
+
     def hear(self) -> None:
         """What the keeper's socket has by now, for a loop that can't wait for it."""
         if sys.platform == "win32":
@@ -93,9 +100,12 @@ class Keeping:
 
     def _let_keeper_act(self) -> None:
         keeper, now = self._keeper, boottime()
+        if now >= max(keeper.until - _AHEAD, self._looked) + _LATE and not self._stopped:
+            self.were_stopped()
         if keeper.lost is None and now >= self._due:
             keeper.on_time(now)
         self._is_over = keeper.lost is not None or now >= keeper.until - _AHEAD
+        self._looked = now
 
     if sys.platform != "win32":
 

@@ -106,7 +106,7 @@ class Report:
             if hint:
                 lines.say("hint", hint)
         elif ended.cause == LOCK_LOST:
-            lines.say("error", command.why_lock_lost(ended))
+            lines.say("error", command.lock_lost(ended.detail))
         elif word == "FAILED" and output.bytes:
             lines.say("hint", options.typed("logs", str(self.claimed.run_id)))
         if ended.wants_terminal:

@@ -100,7 +100,6 @@ class Vigil:
             self._save()
             self._save_at = now + _SAVE_EVERY
         self._watch_clock(now)
-        # Last: an end that has been reported by now came before the loss.
         if self._keeping is not None:
             self._watch_lock(self._keeping, now)
 
@@ -130,7 +129,10 @@ class Vigil:
     def _watch_lock(self, keeping: Keeping, now: float) -> None:
         is_ending = self._ladder.begun
         is_safe = self._status_known and not is_ending
-        if keeping.look(is_ending, is_safe) and not (is_ending or is_safe):
+        if not keeping.look(is_ending, is_safe):
+            return
+        self._poller.turn(0.0)  # what has been reported by now, however late we are, came first
+        if not (self._ladder.begun or self._status_known):
             self._stopping.stop(LOCK_LOST, signal.SIGTERM, now)
 
     def _is_over(self) -> bool:
@@ -169,7 +171,8 @@ class Vigil:
                 self._ended = self._ended._replace(error=(int(rest[1]), rest[0].decode()))
             elif what == b"stopped":
                 self._command_stopped(int(rest[0]))
-            elif what == b"lock-lost":  # we were stopped, and it ends the command by itself
+            elif what == b"lock-lost" and self._keeping is not None:
+                self._keeping.were_stopped()
                 self._stopping.join(LOCK_LOST, signal.SIGTERM, time.monotonic())
             else:
                 self._command_ended(what, int(rest[0]))

@@ -92,6 +92,11 @@ def answers(ready: str, code: str) -> None:
     wait_for_ever()
 
 
+def fails(ready: str) -> None:
+    say(ready, os.getpid())
+    sys.exit(3)
+
+
 def chatters(ready: str, said: str) -> None:
     """Says more than a pipe holds when it is asked to stop, then that it has."""
 

@@ -1,4 +1,4 @@
-"""A keeper whose server is the test: it pings over a Unix socket and is told what becomes of it.
+"""A keeper whose server is the test: it pings over a socket and is told what becomes of it.
 
 keeper --> server   `?` a ping; after a re-adoption first the run that it is for
 keeper <-- server   `!` an answer; the end: the session is closed
@@ -22,8 +22,11 @@ class Double:
     by a socket of another number; "same": by one of the same number.
     """
 
-    def __init__(self, path: str, every: float, patience: float, adopts: str) -> None:
-        self._path, self._every, self._patience, self._adopts = path, every, patience, adopts
+    def __init__(
+        self, address: str | tuple[str, int], every: float, patience: float, adopts: str
+    ) -> None:
+        self._address, self._every, self._patience = address, every, patience
+        self._adopts = adopts
         self._socket = self._connected()
         self._sent = boottime()
         self._run: int | None = None
@@ -34,8 +37,8 @@ class Double:
         self.rested = False
 
     def _connected(self) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX)
-        made.connect(self._path)
+        made = socket.socket(socket.AF_UNIX if isinstance(self._address, str) else socket.AF_INET)
+        made.connect(self._address)
         made.setblocking(False)
         return made
 

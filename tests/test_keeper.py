@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from jobrun.boottime import boottime
 from tests.conftest import PYTHON, ROOT, Jobrun, is_alive, until
 from tests.driven import Driven, command, state
 
@@ -112,8 +114,23 @@ def test_stopped_wrapper_is_no_reason_to_go_on(driven: Driven, server: Server, k
     assert session.is_open()
     os.kill(wrapper, signal.SIGCONT)
     ended = driven.end()
-    assert (ended["cause"], ended["detail"]) == ("lock-lost", SILENT)
+    assert ended["cause"] == "lock-lost"
+    assert re.fullmatch(r"this process was stopped for \d\.\d s", ended["detail"])
     assert ended["signal"] == (signal.SIGTERM if kind != "ignores" else signal.SIGKILL)
+
+
+def test_continued_wrapper_does_not_ask_again(driven: Driven, server: Server) -> None:
+    """The guardian has asked in its place: the command has its grace, and hears of it once."""
+    asked = driven.folder / "asked"
+    argv = command("counts", driven.ready, asked)
+    driven.start(*argv, keeper=keeper(server, patience=1.2), kill_after=1.0)
+    pids, wrapper = driven.tree(), pid_of(driven, "wrapper")
+    os.kill(wrapper, signal.SIGSTOP)
+    until(asked.exists, "the guardian to ask")
+    os.kill(wrapper, signal.SIGCONT)
+    assert driven.end()["cause"] == "lock-lost"
+    assert asked.read_text() == "TERM\n"
+    driven.ends_with_nothing_left(pids)
 
 
 def test_stopped_wrapper_that_is_killed_then(driven: Driven, server: Server) -> None:
@@ -128,6 +145,38 @@ def test_stopped_wrapper_that_is_killed_then(driven: Driven, server: Server) -> 
     os.kill(wrapper, signal.SIGKILL)
     ends_after(session, pids)
     assert asked.read_text() == "TERM\n"
+
+
+def test_wrapper_stopped_while_it_ends_the_command(driven: Driven, server: Server) -> None:
+    """It has asked and can't kill: the guardian does, as long after the deadline as the grace."""
+    asked = driven.folder / "asked"
+    argv = command("counts", driven.ready, asked)
+    driven.start(*argv, keeper=keeper(server, patience=2.0), timeout=1.0, kill_after=1.0)
+    pids, wrapper = driven.tree(), pid_of(driven, "wrapper")
+    until(asked.exists, "the limit")
+    told = boottime() + 0.3
+    until(lambda: boottime() > told, "the guardian to be told")
+    os.kill(wrapper, signal.SIGSTOP)
+    until(lambda: not any(map(is_alive, pids)), "the command to be dead", 5)
+    assert state(wrapper) == "T"
+    os.kill(wrapper, signal.SIGCONT)
+    assert driven.end()["cause"] == "timed-out"
+    assert asked.read_text() == "TERM\n"
+
+
+def test_what_a_good_end_leaves_is_left_alone(driven: Driven, server: Server) -> None:
+    """A daemon is none of the guardian's business, deadline or not, once the command has ended."""
+    driven.start(*command("leaves_daemon", driven.ready), keeper=keeper(server, patience=1.5))
+    late = boottime() + 1.5
+    pid, daemon = driven.tree()
+    wrapper = pid_of(driven, "wrapper")
+    os.kill(wrapper, signal.SIGSTOP)
+    until(lambda: not is_alive(pid), "the command to end")
+    until(lambda: boottime() > late, "the deadline")
+    os.kill(wrapper, signal.SIGCONT)
+    ended = driven.end()
+    assert (ended["cause"], ended["exit_code"], ended["left_open"]) == ("exited", 0, daemon)
+    assert is_alive(daemon)
 
 
 def test_command_that_ended_in_time_keeps_its_answer(driven: Driven, server: Server) -> None:
@@ -331,4 +380,17 @@ def test_no_further_window_without_the_lock(jobrun: Jobrun, server: Server) -> N
     call = Call(jobrun, server, "--every", "1h", "--first", "2026-09-04T08:00Z", "-q")
     call.session.close()
     assert call.end()[0] == 76
+    assert jobrun.query("SELECT count(*) FROM jobrun_run") == [(1,)]
+
+
+def test_delay_before_a_further_try_keeps_the_lock(jobrun: Jobrun, server: Server) -> None:
+    """Nothing runs in it, and the server hears of us all the same; lost, nothing is tried again."""
+    call = Call(jobrun, server, "--retries", "1", "--retry-delay", "1m", "-q", life="fails")
+    call.session.answer(3)
+    until(lambda: jobrun.query("SELECT outcome FROM jobrun_run") == [("failed",)], "the record")
+    call.session.answer(3)
+    call.session.close()
+    status, err = call.end()
+    assert status == 3
+    assert f"jobrun: error: lost the lock: {LOST}: not tried again" in err.splitlines()
     assert jobrun.query("SELECT count(*) FROM jobrun_run") == [(1,)]

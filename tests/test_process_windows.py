@@ -15,11 +15,13 @@ if sys.platform != "win32":
     pytest.skip("Windows job objects", allow_module_level=True)
 
 import errno
+import socket
 
 from jobrun import process, process_windows
 from jobrun.ended import Ended
 from jobrun.kept import HEAD, TAIL, read_kept
 from jobrun.output import Output, Stream
+from tests.keeper_double import Double, Session
 
 PYTHON = sys.executable
 Run = Callable[..., Ended]
@@ -29,11 +31,18 @@ Run = Callable[..., Ended]
 def run(tmp_path: Path) -> Run:
     """Run a command to its end; its stdout is kept in the file `1.out`."""
 
-    def perform(*argv: str, timeout: float | None = None, cwd: str | None = None) -> Ended:
+    def perform(
+        *argv: str,
+        timeout: float | None = None,
+        cwd: str | None = None,
+        keeper: Double | None = None,
+    ) -> Ended:
         signals = process.catch()
         output = Output(False, str(tmp_path / "1"))
         try:
-            child = process.start(None)
+            child = process.start(None, keeper=keeper)
+            if keeper is not None:
+                keeper.guard(1)
             child.go(argv, os.environ, cwd)
             return child.wait(signals, timeout, 0.5, {}, output)
         finally:
@@ -122,6 +131,34 @@ def test_timeout_ends_the_tree(run: Run, tmp_path: Path) -> None:
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     ended = run(PYTHON, "-c", code, timeout=2.0)
     assert (ended.cause, ended.survivors) == ("timed-out", ())
+
+
+def test_answered_pings_put_the_deadline_off_and_a_lost_lock_ends_the_command(run: Run) -> None:
+    """A lock of several machines: its keeper has its turns although no wait here knows sockets."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        session = Session(listener.accept()[0])
+        session.answer(5)
+        session.close()
+
+    server = threading.Thread(target=serve)
+    server.start()
+    keeper = Double(listener.getsockname(), 0.4, 1.2, "")
+    ended = run(PYTHON, "-c", "import threading; threading.Event().wait(30)", keeper=keeper)
+    server.join()
+    listener.close()
+    assert (ended.cause, ended.detail) == ("lock-lost", "the server closed the session (57P05)")
+    assert 1.2 < ended.took < 10
+
+
+def test_silent_server_ends_the_command_in_time(run: Run) -> None:
+    """Nobody but us could: there is no guardian."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    keeper = Double(listener.getsockname(), 0.2, 1.5, "")
+    ended = run(PYTHON, "-c", "import threading; threading.Event().wait(30)", keeper=keeper)
+    listener.close()
+    assert (ended.cause, ended.detail) == ("lock-lost", "no answer from its server in time")
 
 
 def test_daemon_is_left_alone(run: Run, tmp_path: Path) -> None:
