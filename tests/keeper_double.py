@@ -68,6 +68,9 @@ class Double:
     def rest(self) -> None:
         self.rested = True
 
+    def close(self) -> None:
+        self._socket.close()
+
     def _send(self, data: bytes) -> None:
         try:
             self._socket.send(data)

@@ -147,6 +147,7 @@ def test_answered_pings_put_the_deadline_off_and_a_lost_lock_ends_the_command(ru
     keeper = Double(listener.getsockname(), 0.4, 1.2, "")
     ended = run(PYTHON, "-c", "import threading; threading.Event().wait(30)", keeper=keeper)
     server.join()
+    keeper.close()
     listener.close()
     assert (ended.cause, ended.detail) == ("lock-lost", "the server closed the session (57P05)")
     assert 1.2 < ended.took < 10
@@ -157,6 +158,7 @@ def test_silent_server_ends_the_command_in_time(run: Run) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     keeper = Double(listener.getsockname(), 0.2, 1.5, "")
     ended = run(PYTHON, "-c", "import threading; threading.Event().wait(30)", keeper=keeper)
+    keeper.close()
     listener.close()
     assert (ended.cause, ended.detail) == ("lock-lost", "no answer from its server in time")
 
