@@ -44,7 +44,7 @@ the command's  it ran and failed (of the first window that failed)
    73  a state folder or lock file can't be made, or is not safe
    74  the ledger is unreadable, full, corrupt, or from a newer version
    75  refused for now, nothing ran: a clock far behind, a ledger busy for 30 s
-   76  ran but not recorded; the key is printed
+   76  ran but not recorded; the key is printed. Or ended: it lost its lock
    78  configuration, or a change of schedule that wants --accept-schedule
   124  timed out (--timeout)
   126  not executable
