@@ -18,7 +18,7 @@ from jobrun.output import Output
 from tests.mischief import MISCHIEF
 
 if TYPE_CHECKING:
-    from tests.keeper_double import Double
+    from jobrun.lock import Keeper
 
 
 def main(text: str) -> None:
@@ -57,16 +57,25 @@ def main(text: str) -> None:
         "problem": output.problem,
         "dropped": output.dropped,
     }
-    more["rested"] = keeper is not None and keeper.rested
+    more["rested"] = getattr(keeper, "rested", None)
     say(
         folder / "ended", {**ended._asdict(), **more, "peak": peak_memory(), "times": signals.times}
     )
     signals.restore()
 
 
-def made_keeper(arguments: list[Any] | None) -> Double | None:
+def made_keeper(arguments: list[Any] | None) -> Keeper | None:
+    """A double by its server's path, the lock of a job by a database's address."""
     if arguments is None:
         return None
+    if "://" in str(arguments[1]):
+        from jobrun.lock_postgres import SessionLock
+        from jobrun.postgres_database import Database
+
+        job, address, ttl, kill_after = arguments
+        lock = SessionLock(Database(address), job, ttl, kill_after)
+        assert lock.acquire()
+        return lock.keeper
     from tests.keeper_double import Double
 
     return Double(*arguments)
