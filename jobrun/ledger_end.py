@@ -1,7 +1,7 @@
 """The end of a run: how things stand before it, and what it writes; part of a transaction.
 
 What it takes to decide is read at once. Nobody else writes of the job until the transaction ends,
-but for a command that marks its own window (jobrun_done): a mark that comes in between stays.
+nor does a command that marks its own window (jobrun_done).
 
 Of what a person may want to be told: a job that was fine and fails is one event, however often it
 fails; one more when nothing of it is failed any longer, and nothing that had failed is just being

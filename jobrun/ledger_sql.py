@@ -63,7 +63,9 @@ from jobrun.rows import (
     FAILED,
     FENCED,
     LOST,
+    NEW,
     PROCESSED,
+    RETRY,
     SUCCEEDED,
     Caller,
     Claim,
@@ -133,7 +135,10 @@ class SqlLedger(Reads):
         self, opening: Opening, claim: Claim | None, next_boundary: NextBoundary | None
     ) -> Opened | None:
         return self._under_token(
-            opening, next_boundary, lambda token: self._claim(opening.job, token, claim), claim
+            opening,
+            next_boundary,
+            lambda token: self._claim_first(opening.job, token, claim),
+            claim,
         )
 
     def finish(
@@ -308,7 +313,7 @@ class SqlLedger(Reads):
     ) -> Opened | None:
         """Take a token, write what planning decided, then what the call is for.
 
-        None if another holder, or a pause, has been since planning read.
+        None if another holder, a pause, or the end of that window, has been since planning read.
         """
         with self._writing(opening.job) as transaction:
             token = self._take_token(opening)
@@ -320,6 +325,9 @@ class SqlLedger(Reads):
             # A pause that comes of what was lost stays, and all that was found with it.
             is_halted = bool(opening.lost) and self._is_halted(opening.job, claim, opening.now)
             claimed = None if is_halted else write(token)
+            if claim is not None and claimed is None and not is_halted:
+                transaction.roll_back()
+                return None
             watermark = advance(self._database, opening.job, next_boundary)
         return Opened(token, watermark, claimed, *losses)
 
@@ -410,12 +418,26 @@ class SqlLedger(Reads):
 
     # -- claiming ---------------------------------------------------------------------------------
 
-    def _claim(self, job: str, token: int, claim: Claim | None) -> Claimed | None:
+    def _claim_first(self, job: str, token: int, claim: Claim | None) -> Claimed | None:
+        """None where the window is done although it was planned as one that is not: its command has
+        marked it, or the machine that ran it has told its end, later than anybody waits for.
+
+        Of the windows that the call claims after this one nobody else can say so any more.
+        """
+        is_open = claim is not None and claim.kind in (NEW, RETRY)
+        return self._claim(job, token, claim, but_for=PROCESSED if is_open else None)
+
+    def _claim(
+        self, job: str, token: int, claim: Claim | None, but_for: str | None = None
+    ) -> Claimed | None:
+        """None for no claim, and where the window has the state `but_for`: to be rolled back."""
         if claim is None:
             return None
         attempt, failures = claim.attempt, claim.attempt - 1
         if claim.key is not None:
-            attempt, failures = claim_window(self._database, job, token, claim)
+            state, attempt, failures = claim_window(self._database, job, token, claim)
+            if state == but_for:
+                return None
         assert self._caller is not None, "open_ledger() without a caller can't claim"
         run_id = start_run(self._database, job, token, claim, attempt, self._caller)
         return Claimed(run_id, attempt, claim.started, failures, token)

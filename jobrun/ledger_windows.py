@@ -97,8 +97,8 @@ UPDATE jobrun_job
 """
 
 
-def claim_window(database: Database, job: str, token: int, claim: Claim) -> tuple[int, int]:
-    """Its attempt number, and how often it has failed."""
+def claim_window(database: Database, job: str, token: int, claim: Claim) -> tuple[str, int, int]:
+    """Its state, its attempt number, and how often it has failed."""
     if claim.start is not None and claim.end is not None:
         _open_gaps(database, job, claim.start, claim.end, claim.windows)
     values = {
@@ -113,9 +113,9 @@ def claim_window(database: Database, job: str, token: int, claim: Claim) -> tupl
         "now": iso(claim.started),
     }
     database.put(_CLAIM, values)
-    counted = "SELECT attempts, failures FROM jobrun_window WHERE job = ? AND key = ?"
-    ((attempts, failures),) = database.rows(counted, (job, claim.key))
-    return int(attempts), int(failures)
+    counted = "SELECT state, attempts, failures FROM jobrun_window WHERE job = ? AND key = ?"
+    ((state, attempts, failures),) = database.rows(counted, (job, claim.key))
+    return str(state), int(attempts), int(failures)
 
 
 def lose_window(database: Database, job: str, key: str | None, state: str, now: int) -> None:

@@ -222,6 +222,23 @@ def test_a_lost_run_that_had_marked_its_window_leaves_it_done(again: Again) -> N
     assert kinds == [rows.RECOVERED, "resumed", rows.LOST]
 
 
+def test_a_window_that_has_been_marked_since_planning_is_planned_again(again: Again) -> None:
+    """By the last word of a command that nobody hears of any more: nothing of the call is kept."""
+    ledger = again()
+    key = claim(TEN).key or ""
+    lost = begin(ledger, claim(TEN)).claimed
+    assert lost is not None
+    mark(ledger, key, lost.token)
+    opening = Opening("j", 1, NOW, schedule="every 1h", lost=(lost.run_id,))
+    for kind in (rows.NEW, rows.RETRY):
+        assert ledger.open(opening, claim(TEN, kind=kind), hourly) is None
+    assert (job_row(ledger).token, state(ledger, TEN)) == (1, (rows.PROCESSED, 1, 0))
+    assert [row.outcome for row in ledger.runs("j")] == [None]
+    by_hand = ledger.open(opening, claim(TEN, kind=rows.RERUN), hourly)
+    assert by_hand is not None
+    assert by_hand.marked == (lost.run_id,)
+
+
 def test_a_run_that_ended_is_not_lost(ledger: Ledger) -> None:
     """Naming it as lost changes nothing."""
     run(ledger, TEN)

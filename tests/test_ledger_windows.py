@@ -344,7 +344,8 @@ def happen(ledger: Ledger, hour: int, what: str, finished: set[int]) -> None:
         ledger.skip_windows(opening, ((f"j:{iso(start)}", start, start + HOUR),), hourly)
         finished.add(hour)
     else:
-        run(ledger, start, what)
+        was_done = before is not None and before[0] == rows.PROCESSED
+        run(ledger, start, what, kind=rows.RERUN if was_done else rows.NEW)
         if what == rows.SUCCEEDED:
             finished.add(hour)
         elif before is None or before[0] != rows.PROCESSED:

@@ -167,11 +167,19 @@ CREATE TABLE jobrun_value (
 -- A command whose data lives in this database marks its key inside its own transaction, as the last
 -- statement before COMMIT:  SELECT jobrun_done('sales', 'sales:2026-09-04T10:00:00+00:00', 8);
 -- Where another run holds the window by now, the error leaves that transaction nothing to commit.
+-- From here to COMMIT nobody else writes of the job, as it is in SQLite: whoever would run the window
+-- again waits, and then sees that it is done. So a transaction that idles here is ended, as ours are.
 -- Of a name space: SELECT staging.jobrun_done(...). It finds its table whatever the caller's search
 -- path is, which stays as it is.
 CREATE FUNCTION jobrun_done(job text, key text, token bigint) RETURNS void LANGUAGE plpgsql
     SET search_path FROM CURRENT AS $$
 BEGIN
+    PERFORM pg_advisory_xact_lock(1785684594,  -- as for every transaction of a job of ours
+        hashtext(current_schema() || '/' || jobrun_done.job));
+    IF current_setting('idle_in_transaction_session_timeout')::interval
+           NOT BETWEEN interval '1 ms' AND interval '15 s' THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', '15s', true);
+    END IF;
     UPDATE jobrun_window AS w
        SET state = 'processed', reason = 'marked', next_attempt_at = NULL,
            changed_at = date_trunc('second', clock_timestamp())
