@@ -17,12 +17,21 @@ not the window's holder any more, the trigger rolls the whole transaction back.
 
 The tables must be in the ledger's file itself (`--ledger` names a database of your own). Attached
 to it is not enough: SQLite commits several files in WAL mode one after another.
+
+In PostgreSQL it is the same, in the database of `--ledger postgresql://...`:
+
+    with psycopg.connect("service=shop") as connection:
+        connection.execute("INSERT INTO sales ...")
+        jobrun.done(connection)
+
+There the mark is `SELECT jobrun_done(job, key, token)`, in a name space `staging.jobrun_done`. Its
+error leaves nothing to commit.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from jobrun.errors import ConfigError, NotRecorded, UsageError
 
@@ -30,22 +39,45 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping
 
+    import psycopg
 
-def done(connection: sqlite3.Connection) -> None:
+
+def done(connection: sqlite3.Connection | psycopg.Connection[Any]) -> None:
     """Mark this run's window as processed, in the transaction that `connection` has open.
 
-    Reads JOBRUN_JOB, JOBRUN_KEY and JOBRUN_TOKEN, which jobrun gives to its command. Raises
-    UsageError outside of such a command or without an open transaction, ConfigError where the
-    connection's database is not the ledger, NotRecorded after the transaction was rolled back
-    because another run holds the window now.
+    `connection` is one of sqlite3 or of psycopg 3. Reads JOBRUN_JOB, JOBRUN_KEY, JOBRUN_TOKEN and
+    JOBRUN_RUN_ID, which jobrun gives to its command. Raises UsageError outside of such a command or
+    without an open transaction, ConfigError where the connection's database is not the ledger,
+    NotRecorded after the transaction was rolled back because another run holds the window now,
+    TypeError for any other connection.
     """
     job, key, token = _this_run(os.environ)
+    ledger = os.environ.get("JOBRUN_LEDGER")
+    if isinstance(getattr(connection, "in_transaction", None), bool):
+        _mark_in_file(cast("sqlite3.Connection", connection), job, key, token, ledger)
+        return
+    from jobrun import mark_postgres
+
+    if not mark_postgres.is_ours(connection):
+        raise TypeError(
+            f"jobrun.done: {_kind(connection)} is neither a connection of sqlite3 nor one of"
+            " psycopg 3 (not of its async ones); over any other, as the last statement before"
+            " COMMIT: SELECT jobrun_done(job, key, token) with $JOBRUN_JOB, $JOBRUN_KEY and"
+            " $JOBRUN_TOKEN"
+        )
+    run_id = _number(os.environ, "JOBRUN_RUN_ID")
+    mark_postgres.mark(connection, mark_postgres.Marked(job, key, token, run_id), ledger)
+
+
+def _mark_in_file(
+    connection: sqlite3.Connection, job: str, key: str, token: int, ledger: str | None
+) -> None:
     if not connection.in_transaction:
         raise UsageError(
             "jobrun.done: no transaction is open, so the mark would stand alone",
             'connection.execute("BEGIN IMMEDIATE") before the data, COMMIT after the mark',
         )
-    _check_database(connection, os.environ.get("JOBRUN_LEDGER"))
+    _check_database(connection, ledger)
     try:
         connection.execute("INSERT INTO main.jobrun_done VALUES (?, ?, ?)", (job, key, token))
     except Exception as error:
@@ -71,10 +103,18 @@ def _this_run(environ: Mapping[str, str]) -> tuple[str, str, int]:
             f"jobrun.done: {missing[0]} is not set, this is no command of jobrun's",
             "jobrun run JOB --every 1h -- COMMAND",
         )
-    job, key, token = (environ[name] for name in names)
-    if not token.isascii() or not token.isdigit():
-        raise UsageError(f'jobrun.done: JOBRUN_TOKEN "{token}" is no number')
-    return job, key, int(token)
+    return environ["JOBRUN_JOB"], environ["JOBRUN_KEY"], _number(environ, "JOBRUN_TOKEN")
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "")
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f'jobrun.done: {name} "{text}" is no number')
+    return int(text)
+
+
+def _kind(connection: object) -> str:
+    return f"{type(connection).__module__}.{type(connection).__qualname__}"
 
 
 def _check_database(connection: sqlite3.Connection, ledger: str | None) -> None:

@@ -40,7 +40,7 @@ GROUPS = (
         " ledger_pause ledger_care exported ledger_export ledger_import ledger_sql sqlite_errors"
         " sqlite_database sqlite_schema"
         " sqlite_file ledger_sqlite postgres_errors postgres_database postgres_schema"
-        " ledger_postgres ledgers mark",
+        " ledger_postgres ledgers mark_postgres mark",
         "words places",
     ),
     (
