@@ -14,7 +14,7 @@ from jobrun import consent, options, rows, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, notes_of
 from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso_z
-from jobrun.plans import COUNTED, Note, Plan, Skip, Unit, note
+from jobrun.plans import COUNTED, TAKEN, Note, Plan, Skip, Unit, note
 from jobrun.rows import GAP, Block, Gap, Opening, Stored
 from jobrun.windows import Window
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid
 
+
+IN_PARALLEL = 200_000  # windows of a range that several work on
 
 Event = tuple[str | None, str, str]  # key, kind, detail
 Marked = tuple[tuple[str, int, int], ...]  # key, start, end
@@ -134,7 +136,8 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     or lies in a gap runs in any case. Not capped: it would begin anew at the next call.
     """
     opening = _opening(job.name, grid, known, now)
-    start, end = _range(job.name, grid, job.since or "", job.until or "", now, known)
+    most = COUNTED if job.parallel is None else IN_PARALLEL
+    start, end = _range(job.name, grid, job.since or "", job.until or "", now, known, most)
     mark = known.job.watermark if known.job else None
     if mark is None or end > mark:
         done = "nothing is done yet" if mark is None else f"it is done to {iso_z(mark)}"
@@ -147,6 +150,7 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
     kept = _NOT_REDONE[job.redo]
     units: list[Unit] = []
     skips: list[Skip] = []
+    tokens: dict[str, int] = {}
     for tile in windows.tiles(grid, start, end, _inside(known, start, end)):
         if isinstance(tile, Window):
             units.append(_unit(job.name, known, tile, False))
@@ -155,8 +159,9 @@ def plan_range(job: Job, grid: Grid, known: Stored, now: int) -> Plan:
             skips.append(Skip(rows.KEY_EXISTS, tile.key, {"state": state}))
         else:
             units.append(_unit(job.name, known, _as_on_record(tile), True))
+            tokens[tile.key or ""] = TAKEN if tile.state == rows.RUNNING else tile.token or 0
     count = len(units) + len(skips)
-    plan = Plan(opening, tuple(units), tuple(skips), windows=count)
+    plan = Plan(opening, tuple(units), tuple(skips), windows=count, tokens=tokens)
     return plan._replace(notes=(_echo(job.name, grid, start, end, count),))
 
 
@@ -165,7 +170,7 @@ _NOT_REDONE = {"none": (rows.PROCESSED, rows.DEAD), "failed": (rows.PROCESSED,),
 
 
 def _range(
-    name: str, grid: Grid, since: str, until: str, now: int, known: Stored
+    name: str, grid: Grid, since: str, until: str, now: int, known: Stored, most: int = COUNTED
 ) -> tuple[int, int]:
     """The bounds of a range: boundaries, or the edges of what is on record."""
     start = windows.parse_when(since, grid.zone, now, name, "--from")
@@ -176,8 +181,8 @@ def _range(
     for at, option, typed in ((start, "--from", since), (end, "--to", until)):
         if not _is_edge(known, at):
             windows.check_boundary(grid, at, option, typed)
-    if grid.count(start, end, COUNTED) is None or (grid.count(start, end) or 0) > COUNTED:
-        rule = f"more than {COUNTED} windows are not done in one go"
+    if grid.count(start, end, most) is None or (grid.count(start, end) or 0) > most:
+        rule = f"more than {most} windows are not done in one go"
         raise UsageError(f"--from {since} --to {until}: {rule}", "a shorter range")
     return start, end
 

@@ -26,7 +26,17 @@ from jobrun.errors import (
 )
 from jobrun.instants import iso_z
 from jobrun.key_file import Stamp, stamp
-from jobrun.rows import Breaker, Claim, Fate, Finished, JobRow, Opened, Opening, Result
+from jobrun.rows import (
+    Breaker,
+    Claim,
+    Claimed,
+    Fate,
+    Finished,
+    JobRow,
+    Opened,
+    Opening,
+    Result,
+)
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
@@ -124,7 +134,7 @@ class Attempts:
             child.cancel()
             return opened, None
         self.token = opened.token
-        return opened, Running(unit, child, opened.claimed)
+        return opened, self._claimed(unit, child, opened.claimed)
 
     def _attempt(
         self, running: Running, following: Unit | None, progress: Progress | None
@@ -150,7 +160,7 @@ class Attempts:
         finished, trouble = self._finish(run, result, child, following)
         upcoming = None
         if child is not None and following is not None and finished and finished.claimed:
-            upcoming = Running(following, child, finished.claimed)
+            upcoming = self._claimed(following, child, finished.claimed)
         elif child is not None:
             child.cancel()
         on_record = finished is not None and finished.outcome != rows.FENCED
@@ -295,6 +305,9 @@ class Attempts:
             self.paused = row is not None and row.is_paused(claim.started) and not claim.by_hand
             return None
         self.token = claimed.token
+        return self._claimed(unit, child, claimed)
+
+    def _claimed(self, unit: Unit, child: Child, claimed: Claimed) -> Running:
         return Running(unit, child, claimed)
 
     def _start(self) -> Child:

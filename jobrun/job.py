@@ -29,7 +29,8 @@ class Job:
         "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "condition",
         "cwd", "dry_run", "first", "give_up_on", "given", "inputs", "key", "key_file", "kill_after",
         "lag", "ledger", "log_format", "lookback", "max_age", "max_attempts", "max_windows", "mode",
-        "name", "namespace", "ok_exit", "on_failure", "on_lost", "output", "overlap", "pause_after",
+        "name", "namespace", "ok_exit", "on_failure", "on_lost", "output", "overlap", "parallel",
+        "pause_after",
         "quiet", "redo", "remind", "resume_after", "retries", "retry_delay", "retry_max_delay",
         "retry_on", "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz",
         "until", "verbose", "wait", "window",
@@ -66,6 +67,7 @@ class Job:
     on_lost: str
     output: str
     overlap: str
+    parallel: int | None
     pause_after: int | None
     quiet: bool
     redo: str
@@ -174,6 +176,7 @@ def make(
         tz=None if given.get("--tz") in (None, "UTC") else given["--tz"],
         quiet=quiet,
         output="on-failure" if values["-Q"] else values["--output"],
+        overlap="allow" if values["--parallel"] else values["--overlap"],
         log_format=_log_format(given, environ),
         accept_schedule=bool(values["--accept-schedule"]),
         accept_clock=bool(values["--accept-clock"]),
@@ -191,7 +194,7 @@ def make(
             for option in (
                 "--busy-exit", "--catch-up", "--cwd", "--give-up-on", "--key-file", "--kill-after",
                 "--lag", "--ledger", "--lookback", "--max-age", "--max-attempts", "--max-windows",
-                "--namespace", "--ok-exit", "--on-failure", "--on-lost", "--overlap",
+                "--namespace", "--ok-exit", "--on-failure", "--on-lost", "--parallel",
                 "--pause-after", "--redo", "--remind", "--resume-after", "--retries",
                 "--retry-delay", "--retry-max-delay", "--retry-on", "--stdin", "--stop-after",
                 "--stuck-after", "--timeout", "--wait", "--window",

@@ -11,7 +11,7 @@ busy timeout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -67,6 +67,10 @@ class Ledger(Protocol):
         """Options that are set on record; read on every way to a command, so this alone."""
 
     def window(self, job: str, key: str) -> WindowRow | None: ...
+
+    def taken(self, job: str, planned: Mapping[str, int]) -> set[str]:
+        """Which of these windows run, or have been claimed since that was the token of their row
+        (0: there was none)."""
 
     def unfinished(self, job: str) -> list[WindowRow]:
         """Running, failed and held windows (not units of --key), oldest first."""
@@ -157,7 +161,8 @@ class Ledger(Protocol):
         """Close the run, mark its window, move the watermark, claim the next window.
 
         Not the last of these where the job is paused by now, unless the claim is by hand. The run
-        itself may pause it, or end such a pause: see Breaker.
+        itself may pause it, or end such a pause: see Breaker. Nor where others have taken all that
+        the claim names (Claim.planned).
         """
 
     def claim(self, job: str, token: int, claim: Claim) -> Claimed | None:

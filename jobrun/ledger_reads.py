@@ -6,13 +6,24 @@ a command runs. `limit` counts rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobrun.instants import iso
 from jobrun.ledger import ABOUT
 from jobrun.ledger_values import Row, columns, damaged, rows_of
-from jobrun.rows import Block, EventRow, Gap, JobRow, RunRow, SkipRow, ValueRow, WindowRow
+from jobrun.rows import (
+    RUNNING,
+    VOID,
+    Block,
+    EventRow,
+    Gap,
+    JobRow,
+    RunRow,
+    SkipRow,
+    ValueRow,
+    WindowRow,
+)
 
 if TYPE_CHECKING:
     from jobrun.database import Database
@@ -24,12 +35,12 @@ _LATEST_RUNS = 200  # of which the usual duration is taken
 # Neither windows nor gaps overlap (void ones apart), so the latest one that starts by :since is the
 # only one that can reach beyond it: both searches begin there, by index.
 _BLOCKS = """
-SELECT start, "end", state, key, next_attempt_at, windows, partial FROM jobrun_window
+SELECT start, "end", state, key, next_attempt_at, windows, partial, token FROM jobrun_window
  WHERE job = :job AND state <> 'void' AND "end" > :since
    AND start >= coalesce((SELECT max(start) FROM jobrun_window
                            WHERE job = :job AND state <> 'void' AND start <= :since), :since)
 UNION ALL
-SELECT start, "end", 'gap', NULL, NULL, coalesce(windows, 1), false FROM jobrun_gap
+SELECT start, "end", 'gap', NULL, NULL, coalesce(windows, 1), false, NULL FROM jobrun_gap
  WHERE job = :job AND NOT void AND "end" > :since
    AND start >= coalesce((SELECT max(start) FROM jobrun_gap
                            WHERE job = :job AND NOT void AND start <= :since), :since)
@@ -37,7 +48,7 @@ SELECT start, "end", 'gap', NULL, NULL, coalesce(windows, 1), false FROM jobrun_
 """
 
 _PROCESSED = """
-SELECT start, "end", state, key, next_attempt_at, windows, partial FROM jobrun_window
+SELECT start, "end", state, key, next_attempt_at, windows, partial, token FROM jobrun_window
  WHERE job = :job AND start < :below AND state = 'processed' ORDER BY start DESC LIMIT :limit
 """
 
@@ -108,6 +119,15 @@ class Reads:
     def window(self, job: str, key: str) -> WindowRow | None:
         source = "jobrun_window WHERE job = :job AND key = :key"
         return _one(self._select(WindowRow, source, job=job, key=key))
+
+    def taken(self, job: str, planned: Mapping[str, int]) -> set[str]:
+        marks = ", ".join("?" * len(planned))
+        sql = f"SELECT key, token, state FROM jobrun_window WHERE job = ? AND key IN ({marks})"
+        return {
+            key
+            for key, token, state in self._database.rows(sql, (job, *planned))
+            if state == RUNNING or (state != VOID and token != planned[key])
+        }
 
     def unfinished(self, job: str) -> list[WindowRow]:
         source = (

@@ -26,7 +26,7 @@ UPDATE jobrun_run
 """
 
 _CLAIMED = """
-SELECT r.id, r.attempt, coalesce(w.failures, r.attempt - 1), r.token
+SELECT r.id, r.attempt, coalesce(w.failures, r.attempt - 1), r.token, r.key
   FROM jobrun_run AS r LEFT JOIN jobrun_window AS w ON w.job = r.job AND w.key = r.key
  WHERE r.job = ? AND r.outcome IS NULL AND r.child_pid = ? AND r.birth = ?
 """
@@ -54,8 +54,8 @@ def start_run(
 def claimed_before(database: Database, job: str, claim: Claim) -> Claimed | None:
     """The run that this claim has begun already, told by its process."""
     process = (job, claim.child_pid, claim.birth)
-    for id_, attempt, failures, token in database.rows(_CLAIMED, process):
-        return Claimed(id_, attempt, claim.started, failures, token)
+    for id_, attempt, failures, token, key in database.rows(_CLAIMED, process):
+        return Claimed(id_, attempt, claim.started, failures, token, key)
     return None
 
 

@@ -430,7 +430,10 @@ class SqlLedger(Reads):
     def _claim(
         self, job: str, token: int, claim: Claim | None, but_for: str | None = None
     ) -> Claimed | None:
-        """None for no claim, and where the window has the state `but_for`: to be rolled back."""
+        """None for no claim, and where the window has the state `but_for`: to be rolled back;
+        and where others have taken all that it names."""
+        if claim is not None and claim.planned is not None:
+            claim = self._first_free(job, claim)
         if claim is None:
             return None
         attempt, failures = claim.attempt, claim.attempt - 1
@@ -440,7 +443,12 @@ class SqlLedger(Reads):
                 return None
         assert self._caller is not None, "open_ledger() without a caller can't claim"
         run_id = start_run(self._database, job, token, claim, attempt, self._caller)
-        return Claimed(run_id, attempt, claim.started, failures, token)
+        return Claimed(run_id, attempt, claim.started, failures, token, claim.key)
+
+    def _first_free(self, job: str, claim: Claim) -> Claim | None:
+        claims = (claim._replace(instead=()), *claim.instead)
+        taken = self.taken(job, {each.key or "": each.planned or 0 for each in claims})
+        return next((each for each in claims if each.key not in taken), None)
 
     # -- finishing --------------------------------------------------------------------------------
 

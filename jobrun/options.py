@@ -161,6 +161,8 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
                "backfill: the end, half-open", kept=False),
             _O("--redo", "none|failed|all", ("none", "failed", "all"), "none", BACKFILL,
                "backfill: which finished windows run again", kept=False),
+            _O("--parallel", "N", COUNT, "", BACKFILL,
+               "backfill: N windows at once, beside those of other hosts", kept=False),
             _O("--dry-run", "", FLAG, "", ANY,
                "print the plan, change nothing", kept=False),
         ),

@@ -207,7 +207,7 @@ class Beside:
         """The first of the plan; None where another holder has been: plan again."""
         self._take_slot(judged.living)
         situation, unit = self._situation, plan.units[0]
-        work = Attempts(situation, grid, stamp, row)
+        work = self._attempts(situation, grid, stamp, row)
         work.exit_code = self._last[1].exit_code if self._last else 0
         if situation.signals.received:
             return work
@@ -225,6 +225,11 @@ class Beside:
         self._retried += unit.kind == rows.RETRY
         self._last = plan, work
         return work
+
+    def _attempts(
+        self, situation: Situation, grid: Grid | None, stamp: Stamp | None, row: JobRow | None
+    ) -> Attempts:
+        return Attempts(situation, grid, stamp, row)
 
     def _take_slot(self, living: list[Living]) -> None:
         """The first that is free, and no orphan's: else it would seem to live as long as we do."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from jobrun.rows import Opening
 from jobrun.value import NamedTuple
 
+TAKEN = -1  # a token that no row has
 COUNTED = 10_000  # of cron's windows so many are counted, then it is "10000+"
 
 # A line to be printed: its word, its fields, and a hint on a line of its own.
@@ -53,6 +55,8 @@ class Plan(NamedTuple):
     waits: int | None = None  # when the next window closes for us: its end and the lag
     windows: int = 0  # how many a range by hand means
     rows: tuple[tuple[str, int, int], ...] = ()  # (key, start, end) to be marked as skipped
+    # Of a range by hand, by key: the token of a window's row, TAKEN where it runs.
+    tokens: Mapping[str, int] = MappingProxyType({})
 
     @property
     def writes(self) -> bool:

@@ -222,6 +222,7 @@ class Block(NamedTuple):
     next_attempt_at: int | None
     windows: int = 1  # as of a WindowRow
     partial: bool = False
+    token: int | None = None
 
 
 class RunRow(NamedTuple):
@@ -314,6 +315,10 @@ class Claim(NamedTuple):
     attempt: int = 1  # of a plain run; that of a unit is counted in its row
     slot: int | None = None
     again: bool = False  # the same that its call has just run: under a new token
+    # Of a range that several work on: the token of its row when that was planned, 0 for none. One
+    # that runs, or has another, is another's; then the first of `instead` that is not is claimed.
+    planned: int | None = None
+    instead: tuple[Claim, ...] = ()
 
 
 class Claimed(NamedTuple):
@@ -322,6 +327,7 @@ class Claimed(NamedTuple):
     started: int
     failures: int = 0  # of the unit, before this run
     token: int = 0  # that every later write of the run shows
+    key: str | None = None
 
 
 class Skipped(NamedTuple):

@@ -44,6 +44,8 @@ def run(job: Job, call: Call) -> int:
         try:
             job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)
+            if job.parallel is not None:
+                return _in_parallel(job, call, ledger, signals, began)
             if job.overlap == "allow":
                 return _beside_others(job, call, ledger, signals, began)
             return _with_lock(job, call, ledger, signals, began)
@@ -112,6 +114,22 @@ def _beside_others(job: Job, call: Call, ledger: Ledger, signals: Signals, began
     lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
     owner = places.other_owner(os.stat(call.where.owner))
     return overlap.take(Situation(job, call, ledger, lock, signals, began, owner))
+
+
+def _in_parallel(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
+    from jobrun import parallel
+
+    def enter(signals: Signals) -> Situation:
+        """As the worker that this process is."""
+        mine = call._replace(caller=call.caller._replace(pid=os.getpid()))
+        lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
+        ledger = open_ledger(call.where, mine.caller)
+        return situation._replace(call=mine, ledger=ledger, lock=lock, signals=signals)
+
+    lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
+    owner = places.other_owner(os.stat(call.where.owner))
+    situation = Situation(job, call, ledger, lock, signals, began, owner)
+    return parallel.take(situation, enter)
 
 
 def holder(ledger: Ledger, job: str) -> RunRow | None:

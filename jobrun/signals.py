@@ -48,6 +48,10 @@ class Signals:
             signal.signal(number, self._arrived)
         return old
 
+    def ask(self, number: int) -> None:
+        """As if it had arrived, also where it is ignored."""
+        self._arrived(number, None)
+
     def take(self) -> list[int]:
         """The numbers that are new, in order; a stopping one is repeated only if meant again."""
         self._empty()

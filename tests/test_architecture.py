@@ -50,8 +50,8 @@ GROUPS = (
     ),
     (
         "process",
-        "wire ended ladder stopping signals terminal tree_group tree_proc tree hold guardian poller"
-        " pump keeping vigil process_posix command_line job_object process_windows process",
+        "wire ended ladder stopping signals workers terminal tree_group tree_proc tree hold guardian"
+        " poller pump keeping vigil process_posix command_line job_object process_windows process",
         "words",
     ),
     ("output", "kept retention output printed values_file", "words places"),
@@ -60,7 +60,7 @@ GROUPS = (
     (
         "call",
         "call skips episodes key_file command report attempt attempts living outwait turn by_hand"
-        " setting overlap foreseen run halt",
+        " setting overlap parallel foreseen run halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (

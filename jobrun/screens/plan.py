@@ -79,6 +79,8 @@ def _title(setting: Setting) -> Iterator[Line]:
     else:
         lag = f", lag {about(job.lag)}" if job.lag else ""
         cap = f"catch-up {job.catch_up}, at most {job.max_windows} a call"
+        if job.parallel is not None:
+            cap = f"{job.parallel} at a time"
         yield line(f"{job.name}  {setting.describe}{lag}, {cap}")
     yield line(f"{setting.source}; nothing is changed by this plan", DIM)
     if row is not None and row.watermark is not None:
