@@ -14,8 +14,7 @@ and have not ended: lost with its host, or interrupted. It does that, too, and e
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from mmap import mmap
 from typing import TYPE_CHECKING
@@ -28,7 +27,8 @@ from jobrun.ledgers import open_ledger
 from jobrun.living import judge_open_runs
 from jobrun.overlap import Beside, keeper_of
 from jobrun.plans import Plan
-from jobrun.value import NamedTuple
+from jobrun.rows import RUNNING
+from jobrun.stock import Stock
 
 if TYPE_CHECKING:
     from jobrun import command
@@ -48,18 +48,6 @@ PAGE = 200  # windows that are looked up at once
 
 # What a worker has in place of the situation of the call that it is a copy of.
 Enter = Callable[["Signals"], "Situation"]
-
-
-class Work(NamedTuple):
-    """What there is to do: windows by start, and the tokens of those that had a row."""
-
-    units: tuple[Unit, ...]
-    tokens: Mapping[str, int]
-    grid: Grid | None
-
-    def planned(self, units: Sequence[Unit]) -> dict[str, int]:
-        """Their tokens, by key; 0 where there was no row."""
-        return {key: self.tokens.get(key, 0) for key in (unit.key or "" for unit in units)}
 
 
 class Board:
@@ -122,17 +110,15 @@ def take(situation: Situation, enter: Enter) -> int:
         )
     beginning = Beginning(situation)
     code = beginning.take()
-    work = beginning.work
-    if work is None:
+    if beginning.stock is None:
         return code
-    crew = Crew(situation, work, enter)
-    return crew.run()
+    return Crew(situation, beginning.stock, enter).run()
 
 
 class Beginning(Beside):
-    """Plans the range; `work` is None where there is nothing to do, or it is not to be now."""
+    """Plans the range; `stock` is None where there is nothing to do, or it is not to be now."""
 
-    work: Work | None = None
+    stock: Stock | None = None
 
     def _turn(self) -> int | None:
         situation = self._situation
@@ -169,7 +155,7 @@ class Beginning(Beside):
             if opened is None:
                 return None
         turn.tell(job, call, ledger, plan, judged.lost, opened)
-        self.work = Work(plan.units, plan.tokens, grid)
+        self.stock = Stock(job.name, grid, plan.units, plan.tokens)
         return 0
 
 
@@ -179,11 +165,11 @@ class Beginning(Beside):
 class Crew:
     """The workers of one call, and what it says of them."""
 
-    def __init__(self, situation: Situation, work: Work, enter: Enter) -> None:
+    def __init__(self, situation: Situation, stock: Stock, enter: Enter) -> None:
         self._situation = situation
-        self._work = work
+        self._stock = stock
         self._enter = enter
-        self._number = min(situation.job.parallel or 1, len(work.units))
+        self._number = min(situation.job.parallel or 1, len(stock))
         self._board = Board(self._number)
 
     def run(self) -> int:
@@ -195,7 +181,7 @@ class Crew:
         return self._board.code or stopped or (of_workers if left else 0)
 
     def _alone(self) -> int:
-        return _work(self._situation, self._work, self._board, 0)
+        return _work(self._situation, self._stock, self._board, 0)
 
     def _together(self) -> int:
         from jobrun.workers import Workers
@@ -235,7 +221,7 @@ class Crew:
         try:
             situation = self._enter(signals)
             try:
-                return _work(situation, self._work, self._board, number)
+                return _work(situation, self._stock, self._board, number)
             finally:
                 situation.ledger.close()
         except JobrunError as error:
@@ -251,7 +237,7 @@ class Crew:
         """What has become of the range, by whomever; how many windows are left."""
         job, call = self._situation.job, self._situation.call
         processed, interrupted, failed = self._board.counts
-        count, left = len(self._work.units), 0
+        count, left = len(self._stock), 0
         if processed + failed != count:
             left = self._count_left()
         counts = {
@@ -270,21 +256,21 @@ class Crew:
 
     def _count_left(self) -> int:
         """Of the plan: what nobody has taken, and what has been taken and has no end."""
-        call, name, units = self._situation.call, self._situation.job.name, self._work.units
+        call, name, stock = self._situation.call, self._situation.job.name, self._stock
         ledger = open_ledger(call.where, to_read=True)
         try:
-            unfinished = [row for row in ledger.unfinished(name) if unit_of(units, row)]
-            left = {row.key for row in unfinished if row.state == rows.RUNNING or is_left(row)}
-            for index in range(0, len(units), PAGE):
-                planned = self._work.planned(units[index : index + PAGE])
+            known = (row for row in ledger.unfinished(name) if row.state == RUNNING or is_left(row))
+            left = {row.key for row in known if stock.find(row.key, row.start) is not None}
+            for index in range(0, len(stock), PAGE):
+                planned = stock.planned(stock.ahead(index, PAGE))
                 left |= planned.keys() - ledger.taken(name, planned)
             return len(left)
         finally:
             ledger.close()
 
 
-def _work(situation: Situation, work: Work, board: Board, number: int) -> int:
-    worker = Worker(situation, work, board, number)
+def _work(situation: Situation, stock: Stock, board: Board, number: int) -> int:
+    worker = Worker(situation, stock, board, number)
     try:
         return worker.take()
     finally:
@@ -302,9 +288,9 @@ def is_left(window: rows.WindowRow) -> bool:
 class Worker(Beside):
     """Draws windows until there are none; `number` is its place on the board."""
 
-    def __init__(self, situation: Situation, work: Work, board: Board, number: int) -> None:
+    def __init__(self, situation: Situation, stock: Stock, board: Board, number: int) -> None:
         super().__init__(situation)
-        self._work = work
+        self._stock = stock
         self._board = board
         self._number = number
         self._lost: dict[str, rows.RunRow] = {}  # those that it has found, by key
@@ -327,11 +313,11 @@ class Worker(Beside):
             self._lost.update({run.key: run for run in judged.lost if run.key is not None})
             plan = self._plan_next(row, judged)
             if plan.units:
-                work = self._run(row, plan, self._work.grid, None, judged)
+                work = self._run(row, plan, self._stock.grid, None, judged)
                 if work is not None:
                     return self._answer() if self._is_done(work) else None
             elif judged.lost:  # once that is on record, it may be ours
-                turn.carry_out(situation, row, plan, self._work.grid, judged.lost, None)
+                turn.carry_out(situation, row, plan, self._stock.grid, judged.lost, None)
             else:
                 return self._answer()
         raise turn.too_often(job.name)
@@ -358,28 +344,27 @@ class Worker(Beside):
 
     def _first_free(self) -> Unit | None:
         """Of the plan; it may be taken a moment later."""
-        units, board, ledger = self._work.units, self._board, self._situation.ledger
-        while page := units[board.reached : board.reached + PAGE]:
-            begin = board.reached
-            taken = ledger.taken(self._situation.job.name, self._work.planned(page))
-            for index, unit in enumerate(page):
-                if unit.key not in taken:
-                    board.reach(begin + index)
-                    return unit
-            board.reach(begin + len(page))
+        stock, board, ledger = self._stock, self._board, self._situation.ledger
+        while page := stock.ahead(board.reached, PAGE):
+            taken = ledger.taken(self._situation.job.name, stock.planned(page))
+            for index in page:
+                if stock.key(index) not in taken:
+                    board.reach(index)
+                    return stock.unit(index)
+            board.reach(page.stop)
         return None
 
     def _left_over(self) -> Unit | None:
         """What others had taken, and have not ended."""
-        job, ledger, units = self._situation.job, self._situation.ledger, self._work.units
+        job, ledger, stock = self._situation.job, self._situation.ledger, self._stock
         lost = (ledger.window(job.name, key) for key in self._lost)
         for window in (*ledger.unfinished(job.name), *lost):
-            unit = None if window is None else unit_of(units, window)
-            if window is None or unit is None or unit.key in self._tried:
+            if window is None or window.key in self._tried:
                 continue
-            if is_left(window) or self._is_lost_again(window):
+            index = stock.find(window.key, window.start)
+            if index is not None and (is_left(window) or self._is_lost_again(window)):
                 self._over = window.token
-                return unit
+                return stock.unit(index)
         return None
 
     def _is_lost_again(self, window: rows.WindowRow) -> bool:
@@ -391,7 +376,7 @@ class Worker(Beside):
     def _attempts(
         self, situation: Situation, grid: Grid | None, stamp: Stamp | None, row: JobRow | None
     ) -> Attempts:
-        return Share(situation, grid, row, self._work, self._board, self._number, self._over)
+        return Share(situation, grid, row, self._stock, self._board, self._number, self._over)
 
 
 class Share(Attempts):
@@ -405,17 +390,17 @@ class Share(Attempts):
         situation: Situation,
         grid: Grid | None,
         row: JobRow | None,
-        work: Work,
+        stock: Stock,
         board: Board,
         number: int,
         over: int | None,
     ) -> None:
         super().__init__(situation, grid, None, row)
-        self._work = work
+        self._stock = stock
         self._board = board
         self._number = number
         self._over = over
-        self._ahead: Sequence[Unit] = ()  # of which the first that is free comes next
+        self._ahead: Sequence[int] = ()  # of the stock: the first that is free comes next
 
     def run(
         self,
@@ -423,20 +408,27 @@ class Share(Attempts):
         opening: Opening,
         on_open: Callable[[rows.Opened], None],
     ) -> bool:
-        self._ahead = units if self._over is not None else self._look_ahead() or units
-        opened, running = self._open(units[0], opening)
+        (unit,) = units
+        self._ahead = (self._index(unit.key, unit.start),)
+        if self._over is None:
+            self._ahead = self._look_ahead() or self._ahead
+        opened, running = self._open(unit, opening)
         if opened is not None:
             on_open(opened)
         if running is None:
             return False
         while running is not None:
             self.done += 1
-            running = self._attempt(running, self._work.units[-1], None)
+            running = self._attempt(running, unit, None)  # or another, see _claim
         return True
 
-    def _look_ahead(self) -> Sequence[Unit]:
-        reached = self._board.reached
-        return self._work.units[reached : reached + AHEAD]
+    def _look_ahead(self) -> Sequence[int]:
+        return self._stock.ahead(self._board.reached, AHEAD)
+
+    def _index(self, key: str | None, start: int | None) -> int:
+        index = self._stock.find(key, start)
+        assert index is not None  # what is not of the stock is not run
+        return index
 
     def _start_next(
         self, verdict: command.Verdict, unit: Unit, following: Unit | None
@@ -450,19 +442,18 @@ class Share(Attempts):
         return super()._goes_on(verdict, unit) and not self._board.stopped
 
     def _claim(self, unit: Unit, child: Child) -> Claim:
-        planned = self._work.planned(self._ahead)
+        planned = self._stock.planned(self._ahead)
         if self._over is not None:
             planned, self._over = {unit.key or "": self._over}, None
-        first, *others = (
-            super(Share, self)._claim(each, child)._replace(planned=planned[each.key or ""])
-            for each in self._ahead
-        )
+        units = map(self._stock.unit, self._ahead)
+        claims = (super(Share, self)._claim(each, child) for each in units)
+        first, *others = (each._replace(planned=planned[each.key or ""]) for each in claims)
         return first._replace(instead=tuple(others))
 
     def _claimed(self, unit: Unit, child: Child, claimed: Claimed) -> Running:
-        unit = next(each for each in self._ahead if each.key == claimed.key)
-        self._board.reach(index_of(self._work.units, unit.start) + 1)
-        return super()._claimed(unit, child, claimed)
+        index = next(each for each in self._ahead if self._stock.key(each) == claimed.key)
+        self._board.reach(index + 1)
+        return super()._claimed(self._stock.unit(index), child, claimed)
 
     def _settle(self, code: int) -> None:
         """An interrupted window is no failed one: others may do it."""
@@ -479,14 +470,3 @@ class Share(Attempts):
         )
         self._board.count(self._number, result.outcome, is_processed)
         return finished, trouble
-
-
-def index_of(units: Sequence[Unit], start: int | None) -> int:
-    """Where in a plan the window is that starts then, or would be."""
-    return bisect_left(units, start or 0, key=lambda unit: unit.start or 0)
-
-
-def unit_of(units: Sequence[Unit], window: rows.WindowRow) -> Unit | None:
-    """The window's place in a plan; None where it has none."""
-    index = index_of(units, window.start)
-    return units[index] if index < len(units) and units[index].key == window.key else None

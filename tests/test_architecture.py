@@ -26,7 +26,7 @@ GROUPS = (
     ),
     (
         "planning",
-        "plans upstream backlog inputs consent changes unclosed asked asked_again fate policy"
+        "plans stock upstream backlog inputs consent changes unclosed asked asked_again fate policy"
         " breaker",
         "words time options",
     ),
