@@ -48,6 +48,28 @@ def test_a_lost_rerun_leaves_the_success(ledger: Ledger) -> None:
     assert state(ledger, TEN) == (rows.PROCESSED, 2, 0)
 
 
+def test_of_a_range_the_first_that_is_free_is_claimed(ledger: Ledger) -> None:
+    """What runs, or was claimed since it was planned, is another's; also at the end of a run."""
+    run(ledger, TEN)
+    opened = begin(ledger, claim(ELEVEN, slot=2))
+    hours = [TEN + n * HOUR for n in range(4)]
+    planned = [claim(start, planned=0, child_pid=50) for start in hours]
+    first = begin(ledger, planned[0]._replace(instead=tuple(planned[1:])))
+    assert first.claimed is not None
+    assert first.claimed.key == f"j:{iso(TWELVE)}"
+    done = result(first.claimed, first.claimed.key, token=first.token, beside=True)
+    again = planned[0]._replace(planned=1, child_pid=51, instead=tuple(planned[1:]))
+    finished = ledger.finish(done, again, hourly)
+    assert finished.claimed is not None
+    assert finished.claimed.key == f"j:{iso(TEN)}"
+    assert ledger.finish(done, again, hourly).claimed == finished.claimed
+    done = result(finished.claimed, finished.claimed.key, token=first.token, beside=True)
+    assert ledger.finish(done, planned[1], hourly).claimed is None
+    assert opened.claimed is not None
+    keys = {f"j:{iso(start)}": 0 for start in hours}
+    assert ledger.taken("j", keys) == set(list(keys)[:3])
+
+
 def test_bounds_of_a_window_are_immutable(ledger: Ledger) -> None:
     """R5: a later attempt has the stored end, whatever the schedule says by then."""
     run(ledger, TEN, rows.FAILED_RUN)
@@ -256,10 +278,10 @@ def test_blocks_are_windows_and_gaps_by_start(ledger: Ledger) -> None:
     begin(ledger, gaps=(Gap(ELEVEN, ELEVEN + 2 * HOUR, 2, rows.TOO_OLD),))
     run(ledger, TEN, rows.FAILED_RUN, next_attempt_at=NOW)
     run(ledger, ELEVEN + 3 * HOUR)
-    failed = Block(TEN, ELEVEN, rows.FAILED, f"j:{iso(TEN)}", NOW)
+    failed = Block(TEN, ELEVEN, rows.FAILED, f"j:{iso(TEN)}", NOW, token=2)
     gap = Block(ELEVEN, ELEVEN + 2 * HOUR, "gap", None, None, 2)
     later = ELEVEN + 3 * HOUR
-    done = Block(later, later + HOUR, rows.PROCESSED, f"j:{iso(later)}", None)
+    done = Block(later, later + HOUR, rows.PROCESSED, f"j:{iso(later)}", None, token=3)
     assert list(ledger.blocks("j", 0)) == [failed, gap, done]
     assert list(ledger.blocks("j", TEN + 1)) == [failed, gap, done]
     assert list(ledger.blocks("j", ELEVEN)) == [gap, done]
