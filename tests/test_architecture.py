@@ -50,8 +50,9 @@ GROUPS = (
     ),
     (
         "process",
-        "wire ended ladder stopping signals workers terminal tree_group tree_proc tree hold guardian"
-        " poller pump keeping vigil process_posix command_line job_object process_windows process",
+        "wire ended ladder stopping signals workers terminal tree_group tree_proc tree hold"
+        " guardian poller pump keeping vigil process_posix command_line job_object"
+        " process_windows process",
         "words",
     ),
     ("output", "kept retention output printed values_file", "words places"),
