@@ -11,7 +11,7 @@ from importlib import metadata
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from jobrun import places
+from jobrun import lastcall, places
 from jobrun.consent import YEAR_2000
 from jobrun.errors import JobrunError
 from jobrun.instants import MINUTE, iso
@@ -113,6 +113,64 @@ def _other_gets_it(folder: str) -> str:
     argv = [sys.executable, "-c", _TRY_LOCK, folder, "doctor", folder]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     return result.stdout.strip() or (result.stderr.strip().splitlines() or ["nothing"])[-1]
+
+
+def _redis(patient: Patient) -> Iterator[Check]:
+    """The servers of `--lock redis://...`, as the jobs were last called or $JOBRUN_LOCK says."""
+    for text in _lock_addresses(patient):
+        from jobrun import redis_address
+        from jobrun.lock_redis import settings
+
+        try:
+            address = redis_address.read(text, patient.environ)
+            found = settings(address)
+        except JobrunError as error:
+            yield Check(FAIL, "redis", error.message, error.hint)
+            continue
+        wrong = [
+            Check(grade, "redis", f"{address.name}: {what}", hint)
+            for name, right, grade, what, hint in _REDIS
+            if found[name] not in (None, right)
+        ]
+        hidden = [name for name, value in found.items() if value is None]
+        if hidden:
+            what = f"{address.name} does not tell {', '.join(hidden)}"
+            wrong.append(Check(WARN, "redis", what, "a user who may CONFIG GET, or look yourself"))
+        yield from wrong or [Check(OK, "redis", address.name)]
+
+
+_REDIS = (  # what, the right value, how bad another one is, why, what to do
+    ("role", "master", FAIL, "a replica, where nothing can be locked", "the master's address"),
+    (
+        "cluster",
+        "0",
+        WARN,
+        "a cluster, where a dead holder is missed late",
+        "a server that is none",
+    ),
+    (
+        "appendonly",
+        "yes",
+        WARN,
+        "appendonly is off: a restart forgets who holds which lock",
+        "redis-cli CONFIG SET appendonly yes, CONFIG REWRITE; a ledger that all machines share"
+        " refuses the second result in any case",
+    ),
+    (
+        "maxmemory-policy",
+        "noeviction",
+        WARN,
+        "where memory is short locks are thrown away: maxmemory-policy",
+        "redis-cli CONFIG SET maxmemory-policy noeviction, CONFIG REWRITE",
+    ),
+)
+
+
+def _lock_addresses(patient: Patient) -> list[str]:
+    jobs = patient.ledger.jobs() if patient.ledger is not None else []
+    given = [lastcall.read(job.spec).options.get("--lock", "") for job in jobs]
+    given.append(patient.environ.get("JOBRUN_LOCK", ""))
+    return sorted({text for text in given if "://" in text})
 
 
 def _other_ledgers(patient: Patient) -> Iterator[Check]:
@@ -265,6 +323,7 @@ CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
     _folder,
     _filesystem,
     _lock,
+    _redis,
     _ledger,
     _other_ledgers,
     _clock,

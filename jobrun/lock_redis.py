@@ -26,7 +26,6 @@ well as it can, and no more.
 from __future__ import annotations
 
 import os
-import random
 import time
 from typing import TYPE_CHECKING
 
@@ -168,7 +167,7 @@ class RedisLock:
             left = max(deadline, doubt.until) - time.monotonic()
             if left <= 0:
                 return None
-            _pause(min(left, POLL * random.uniform(0.8, 1.2)), signals)
+            _pause(min(left, _about(POLL)), signals)
             if signals is not None and signals.received:
                 return None
 
@@ -537,6 +536,11 @@ def _check(*answers: Reply) -> None:
     for answer in answers:
         if isinstance(answer, Fault):
             raise answer
+
+
+def _about(seconds: float) -> float:
+    """So that those who wait don't ask all at once."""
+    return seconds * (0.8 + 0.4 * os.urandom(1)[0] / 255)
 
 
 def _said(error: Exception) -> str:

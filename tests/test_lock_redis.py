@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import ssl
@@ -20,7 +21,7 @@ from jobrun.errors import ConfigError, JobrunError, Refused, UsageError
 from jobrun.lock_redis import LOOK, PATIENCE, RedisLock, settings
 from jobrun.redis_wire import Fault, Server
 from tests import servers
-from tests.conftest import PYTHON, ROOT, clean_environment, until
+from tests.conftest import PYTHON, ROOT, Jobrun, clean_environment, until
 from tests.cut import cable
 
 KEY = "jobrun:::sales"
@@ -499,6 +500,34 @@ def test_what_a_server_is_set_to_is_told(redis: str) -> None:
     ask(redis, "ACL", "SETUSER", "dumb", "on", ">x", "~*", "&*", "+@all", "-config")
     found = settings(redis_address.read(redis.replace("//", "//dumb:x@"), {}))
     assert (found["role"], found["appendonly"]) == ("master", None)
+
+
+def test_doctor_looks_at_the_server(redis: str, jobrun: Jobrun) -> None:
+    """What it forgets, or throws away, is who holds a lock."""
+
+    def doctor(address: str = redis) -> list[list[str]]:
+        found = jobrun("doctor", "--json", env={"JOBRUN_LOCK": address})
+        checks = json.loads(found.stdout)["checks"]
+        return [[check["grade"], check["found"]] for check in checks if check["name"] == "redis"]
+
+    forgets = "appendonly is off: a restart forgets who holds which lock"
+    assert doctor() == [["WARN", f"{redis}: {forgets}"]]
+    ask(redis, "CONFIG", "SET", "appendonly", "yes")
+    assert doctor() == [["ok", redis]]
+    ask(redis, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    ((grade, found),) = doctor()
+    assert (grade, found.endswith(": maxmemory-policy")) == ("WARN", True)
+    ask(redis, "CONFIG", "SET", "maxmemory-policy", "noeviction", "appendonly", "no")
+    ask(redis, "REPLICAOF", "127.0.0.1", 1)
+    assert [grade for grade, _ in doctor()] == ["FAIL", "WARN"]
+    with pytest.raises(Refused, match=r"READONLY|MASTERDOWN"):
+        a_lock(redis).acquire()
+    ask(redis, "REPLICAOF", "NO", "ONE")
+    ask(redis, "ACL", "SETUSER", "dumb", "on", ">x", "~*", "&*", "+@all", "-config")
+    ((grade, found),) = doctor(redis.replace("//", "//dumb:x@"))
+    assert (grade, found.partition("does not tell ")[2]) == ("WARN", "appendonly, maxmemory-policy")
+    ((grade, found),) = doctor("redis://nowhere.invalid")
+    assert (grade, "out of reach" in found) == ("FAIL", True)
 
 
 def test_every_error_of_it_is_one_for_people(redis: str) -> None:
