@@ -132,34 +132,44 @@ class RedisLock:
         """Take it; False if another holds it for `wait` seconds, or a signal ended the wait.
 
         A holder that seems to be dead is looked at twice whatever `wait` is, and a server that has
-        just been started is given its time. Raises Refused (75)
+        just been started is given its time. One that is lost while it is waited for is looked for
+        as long. Raises Refused (75)
         where the server is out of reach, ConfigError (78) where it can't be a lock's.
         """
-        try:
-            server = Server(self._address)
-            wire = server.connect()
+        deadline, reached = time.monotonic() + wait, False
+        while True:
             try:
-                held = Lease(self._address.name, self.key, os.urandom(8).hex(), self._who)
-                held.enter(wire)
-                sent = self._take(held, wire, time.monotonic() + wait, signals)
-                if sent is not None:
-                    terms = Terms.of(self.ttl, self._kill_after)
-                    self._keeper = RedisKeeper(server, wire, held, terms, sent)
-                return sent is not None
-            finally:
-                if self._keeper is None:
-                    wire.close()
-        except (OSError, Fault) as error:
-            raise explained(self._address.name, error) from error
+                server = Server(self._address)
+                wire = server.connect()
+                try:
+                    lease = Lease(self._address.name, self.key, os.urandom(8).hex(), self._who)
+                    lease.enter(wire)
+                    reached = True
+                    sent = self._take(lease, wire, deadline, signals)
+                    if sent is not None:
+                        terms = Terms.of(self.ttl, self._kill_after)
+                        self._keeper = RedisKeeper(server, wire, lease, terms, sent)
+                    return sent is not None
+                finally:
+                    if self._keeper is None:
+                        wire.close()
+            except (OSError, Fault) as error:
+                meaning = explained(self._address.name, error)
+                is_soon = reached and time.monotonic() + AGAIN < deadline
+                if not is_soon or not isinstance(meaning, Refused):
+                    raise meaning from error
+            _pause(AGAIN, signals)
+            if signals is not None and signals.received:
+                return False
 
     def _take(
-        self, held: Lease, wire: Wire, deadline: float, signals: Interruption | None
+        self, lease: Lease, wire: Wire, deadline: float, signals: Interruption | None
     ) -> float | None:
         """When it was asked for, of `boottime`; None where it was not to be had."""
         doubt = Doubt()
         while True:
             sent = boottime()
-            ours, other, listeners = held.ask(wire, self.ttl, doubt.proved)
+            ours, other, listeners = lease.ask(wire, self.ttl, doubt.proved)
             if ours:
                 return sent
             self._holder = _who(other)

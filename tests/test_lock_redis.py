@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shutil
 import signal
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import pytest
 from jobrun import redis_address
 from jobrun.boottime import boottime
 from jobrun.errors import ConfigError, JobrunError, Refused, UsageError
-from jobrun.lock_redis import LOOK, PATIENCE, RedisLock, settings
+from jobrun.lock_redis import LOOK, PATIENCE, SETTLED, RedisLock, settings
 from jobrun.redis_wire import Fault, Server
 from tests import servers
 from tests.conftest import PYTHON, ROOT, Jobrun, clean_environment, until
@@ -30,7 +33,13 @@ KEY = "jobrun:::sales"
 @pytest.fixture(scope="module")
 def shared() -> Iterator[str]:
     with servers.valkey() as address:
+        until(lambda: is_settled(address), "a server that gives something away")
         yield address
+
+
+def is_settled(address: str) -> bool:
+    uptime = dict(line.partition(":")[::2] for line in ask(address, "INFO", "server").split("\r\n"))
+    return int(uptime["uptime_in_seconds"]) >= SETTLED
 
 
 @pytest.fixture
@@ -79,18 +88,22 @@ class Holder:
             env=clean_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
         )
+        self._said = b""
         assert self.hear() == "held"
 
     def hear(self) -> str:
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        while b"\n" not in self._said:
+            assert select.select([self.process.stdout], [], [], 20)[0], "nothing was said"
+            self._said += os.read(self.process.stdout.fileno(), 4096)
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode()
 
     def release(self) -> list[str]:
         """At the end of its input; what it had still to say, and how long it did not listen."""
         out, _ = self.process.communicate(timeout=20)
-        return out.splitlines()
+        return (self._said + out).decode().splitlines()
 
 
 @contextmanager
@@ -303,7 +316,7 @@ def test_after_a_restart_its_holder_comes_first() -> None:
         assert not rival.acquire(0, Back())
         assert lock.is_held()
         lock.release()
-        until(lambda: ask(address, "INFO", "server").find("uptime_in_seconds:3") > 0, "3 s")
+        until(lambda: is_settled(address), "a server that gives something away")
         assert rival.acquire(0)
         rival.release()
 
@@ -363,6 +376,37 @@ def test_an_answer_from_before_a_stop_is_no_word_of_now(redis: str) -> None:
     keeper._asked = long_ago
     keeper.guard(2)
     assert keeper.until > boottime() + 10
+
+
+def test_whatever_happens_to_connections_one_has_it_at_a_time(redis: str) -> None:
+    """Four that take turns as fast as they can, all their connections killed ten times a second."""
+    inside: list[int] = []
+    turns: list[int] = []
+    end = threading.Event()
+
+    def takes_turns(number: int) -> None:
+        lock = a_lock(redis)
+        while not end.is_set():
+            with suppress(Refused):  # its connection was killed before it had asked
+                if not lock.acquire(5):
+                    continue
+                inside.append(number)
+                turns.append(number if inside == [number] and lock.is_held() else -1)
+                inside.remove(number)
+                lock.release()
+
+    four = [threading.Thread(target=takes_turns, args=(number,)) for number in range(4)]
+    for each in four:
+        each.start()
+    deadline = time.monotonic() + 30
+    while len(turns) < 6 and time.monotonic() < deadline:
+        ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
+        end.wait(0.1)
+    end.set()
+    for each in four:
+        each.join()
+    assert -1 not in turns
+    assert len(turns) >= 6
 
 
 # -- a server that can't be had -------------------------------------------------------------------
