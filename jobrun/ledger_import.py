@@ -44,7 +44,8 @@ NEW = "imported"
 FORWARD = "brought-up-to-date"
 SAME = "unchanged"
 
-_TRIES = 5
+# How many numbers others may take while some are looked for that are free: more with each try.
+_ROOM = (0, 1_000, 100_000)
 # Events whose detail is of our own making, and names a run.
 _OF_RUNS = (FAILED, RECOVERED, DEAD, HELD, LOST, "stop", "orphan")
 _ENDS = ("ended", "took", "outcome", "exit_code", "signal", "output_bytes", "why")
@@ -83,12 +84,12 @@ def take(database: Database, exported: Exported, part: Part, used: Collection[in
     Raises UsageError for another history, Refused where others write it meanwhile, LedgerError for
     rows that can't be together.
     """
-    for _ in range(_TRIES):
+    for room in _ROOM:
         judged = _judge(database, exported, part)
         if judged.what == SAME:
             return Taken(SAME, judged.raised)
         with database.reading():
-            raised = _free(database, exported, part, judged, used)
+            raised = _free(database, exported, part, judged, used, room)
         for table in WITH_ID:
             if ids := part.ids(table):
                 database.reserve(table.in_database, ids[1] + raised)
@@ -293,7 +294,12 @@ _TOLD = {
 
 
 def _free(
-    database: Database, exported: Exported, part: Part, judged: _Judged, used: Collection[int]
+    database: Database,
+    exported: Exported,
+    part: Part,
+    judged: _Judged,
+    used: Collection[int],
+    room: int,
 ) -> int:
     """By how much the file's numbers are raised so that no other job has them."""
     taken = used if judged.what == NEW else ()
@@ -309,7 +315,7 @@ def _free(
         ((id_,),) = database.rows(f"SELECT coalesce(max(id), 0) FROM {table.in_database}")
         largest = max(largest, id_)
     lowest = min(ids[0] for table in WITH_ID if (ids := part.ids(table)))
-    return largest + 1 - int(lowest)
+    return largest + 1 + room - int(lowest)
 
 
 def _collides(database: Database, exported: Exported, part: Part, raised: int) -> bool:

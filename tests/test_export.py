@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,7 +16,9 @@ from typing import Any
 import pytest
 
 from jobrun import exported, rows
+from jobrun.exported import Exported
 from jobrun.ledger_reads import Reads
+from jobrun.rows import Opening
 from tests import ledger_calls as calls
 from tests.conftest import Jobrun, Result
 from tests.scenes import Held, posix
@@ -270,6 +273,41 @@ def test_numbers_that_another_job_has(
     assert came(import_(goal, export(old))) == {"a": "unchanged"}
     goal("run", "b", "--", "true", now=at("12:30"))
     assert numbers(goal, "b") == [1, 4, 8]
+
+
+def test_a_number_that_is_taken_meanwhile(
+    again: calls.Again, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job's run begins while free numbers are looked for: others are, and none is lost."""
+    (tmp_path / "old").mkdir()
+    with calls.in_a_file(tmp_path / "old") as old:
+        calls.run(old(), calls.TEN)
+        calls.run(old(), calls.ELEVEN)
+        with old().exporting([]) as (_, rows):
+            text = b"".join(exported.lines(dict(HEADER), rows))
+    ledger, other = again(), again()
+    database: Any = ledger._database  # type: ignore[attr-defined]
+    reserve = type(database).reserve
+    runs: list[int] = []
+
+    def reserve_late(database: object, table: str, largest: int) -> None:
+        if table == "jobrun_run":
+            plain = calls.claim(calls.TEN)._replace(key=None, start=None, end=None, kind=None)
+            opening = Opening("b", len(runs), calls.NOW)
+            opened = other.open(opening, plain, None)
+            assert opened is not None
+            assert opened.claimed is not None
+            runs.append(opened.claimed.run_id)
+        reserve(database, table, largest)
+
+    monkeypatch.setattr(type(database), "reserve", reserve_late)
+    read = Exported("file", io.BytesIO(text))
+    assert ledger.take_import(read, read.parts[0]).what == "imported"
+    own = [run.id for run in ledger.runs("j")]
+    assert len(runs) > 1
+    assert not {*own} & {*runs}
+    assert len(own) == 2
+    assert ledger.problems() == []
 
 
 def test_output_that_is_kept_of_other_runs(jobrun: Jobrun, target: Jobrun) -> None:
