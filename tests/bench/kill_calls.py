@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from jobrun import guardian, ledger_end, ledger_sql, lock_file, process
 from jobrun.__main__ import main
+from jobrun.ledger_sql import SqlLedger
 from jobrun.ledger_sqlite import SqliteLedger
 from jobrun.process_posix import Child
 from jobrun.rows import PROCESSED, Claim, Claimed, Opened, Opening
@@ -286,7 +287,7 @@ def no_token() -> None:
     """Whoever writes is believed, whoever has been since."""
     _replace(ledger_sql, "_TAKE_TOKEN", "AND token = :token", "")
     _replace(ledger_end, "_END_WINDOW", "AND token = :token", "")
-    SqliteLedger._is_holder = lambda *_: True  # type: ignore[method-assign]
+    SqlLedger._is_holder = lambda *_: True  # type: ignore[method-assign]
 
 
 def no_guardian() -> None:
