@@ -47,7 +47,8 @@ def free_port() -> int:
 def query(address: str, sql: str, *values: object) -> list[tuple[Any, ...]]:
     """Over a connection that is closed at once: a fork must not inherit it."""
     with psycopg.connect(address, autocommit=True) as connection:
-        return connection.execute(sql.encode(), values).fetchall()
+        cursor = connection.execute(sql.encode(), values)
+        return cursor.fetchall() if cursor.description is not None else []
 
 
 class Host(NamedTuple):
