@@ -144,7 +144,8 @@ def main() -> int:
     fleet.warm_up()
     folder = Path(tempfile.mkdtemp(prefix="jobrun-crowd-"))
     try:
-        with servers.postgres("shared_preload_libraries=pg_stat_statements") as address:
+        with servers.own_postgres(shared_preload_libraries="pg_stat_statements") as server:
+            address = server.address
             fleet.query(address, "CREATE EXTENSION pg_stat_statements")
             crowd = Crowd(folder, address, given)
             crowd.run()

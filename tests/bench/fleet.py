@@ -3,7 +3,7 @@
 A host is a name, a state folder and a relay to the server, so that its network can be cut. A call
 of it is a fork of this process: the interpreter's start and the imports, most of a call's time, are
 left out, and so thousands of calls fit into minutes. What a fork runs is `main` as it is, but for
-the host's name and, where asked for, a mutant: jobrun without one of its safeguards.
+the host's name and what a measurement changes in it, as jobrun without one of its safeguards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from jobrun import call as call_module
-from jobrun import lock_file, sqlite_schema
+from jobrun import lock_file, process, sqlite_schema
 from jobrun.__main__ import main
 from tests.as_user import import_all
 from tests.conftest import until
@@ -67,9 +67,12 @@ class Host(NamedTuple):
         self,
         argv: Sequence[str],
         clock: Callable[[], float],
-        mutant: Callable[[], None] | None = None,
+        before: Callable[[], None] | None = None,
     ) -> int:
-        """Start a call; its pid. What it prints goes to the end of `err` in the host's folder."""
+        """Start a call; its pid. What it prints goes to the end of `err` in the host's folder.
+
+        `before` is called in it first.
+        """
         blocked = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)  # or it could take a handler of ours
         pid = os.fork()
@@ -78,14 +81,14 @@ class Host(NamedTuple):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         if pid == 0:
-            self._live(argv, clock, mutant)
+            self._live(argv, clock, before)
         return pid
 
     def _live(
         self,
         argv: Sequence[str],
         clock: Callable[[], float],
-        mutant: Callable[[], None] | None,
+        before: Callable[[], None] | None,
     ) -> NoReturn:
         code = 70
         try:
@@ -95,9 +98,9 @@ class Host(NamedTuple):
             for fd, standard in ((null, 0), (null, 1), (err, 2)):
                 os.dup2(fd, standard)
             os.chdir(self.folder)
-            call_module.host_name = lambda: self.name
-            if mutant is not None:
-                mutant()
+            be_host(self.name)
+            if before is not None:
+                before()
             environ = {"PATH": os.environ["PATH"], "JOBRUN_HOME": str(self.folder)}
             code = main(argv, {**environ, "JOBRUN_LEDGER": self.address}, clock)
         except BaseException:
@@ -106,6 +109,17 @@ class Host(NamedTuple):
             with contextlib.suppress(OSError):
                 sys.stderr.flush()
             os._exit(code)
+
+
+def be_host(name: str) -> None:
+    """In this process: another name, and no sight of the processes of others."""
+
+    def of_this_host(look: Callable[..., Any], nothing: object) -> Callable[..., Any]:
+        return lambda run, *more: look(run, *more) if run.host == name else nothing
+
+    call_module.host_name = lambda: name
+    process.wrapper_alive = of_this_host(process.wrapper_alive, False)
+    process.command_alive = of_this_host(process.command_alive, ())
 
 
 @contextmanager
