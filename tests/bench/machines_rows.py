@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psycopg
+
 from jobrun.instants import MINUTE
 from tests import servers
 from tests.bench import fleet
@@ -203,7 +205,7 @@ _SESSION = (
 
 def session(address: str) -> int | None:
     """The server's process that holds the lock; None: there is none, or no server."""
-    with contextlib.suppress(fleet.psycopg.OperationalError):
+    with contextlib.suppress(psycopg.OperationalError):
         for (pid,) in fleet.query(address, _SESSION):
             return int(pid)
     return None

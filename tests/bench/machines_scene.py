@@ -139,7 +139,7 @@ class Scene:
 
     def runs(self) -> list[tuple[str, int | None, str]]:
         asked = "SELECT host, attempt, outcome FROM jobrun_run WHERE job = %s ORDER BY id"
-        return [tuple(row) for row in fleet.query(self.address, asked, self.job)]  # type: ignore[misc]
+        return [tuple(row) for row in fleet.query(self.address, asked, self.job)]
 
     def accepted(self) -> int:
         return sum(outcome == "succeeded" for _, _, outcome in self.runs())
