@@ -147,10 +147,12 @@ class SqlLedger(Reads):
         # Not the usual patience: the caller tries again, and looks for signals in between.
         with self._writing(result.job, FINISH_PATIENCE, lost=NotRecorded):
             before = self._before(result)
-            if not self._is_holder(result, before):
-                return self._fence(result, before)
-            if before.is_recorded:
+            is_holder = self._is_holder(result, before)
+            # What is on record is the answer, whoever has been since.
+            if before.is_recorded and (is_holder or before.outcome == result.outcome):
                 return self._again(result, before, claim)
+            if not is_holder:
+                return self._fence(result, before)
             weighed = self._end(result, before)
             watermark = advance(self._database, result.job, _grid(result, before, next_boundary))
             paused = _halts(weighed.pause, claim, result.ended)
@@ -313,7 +315,8 @@ class SqlLedger(Reads):
     ) -> Opened | None:
         """Take a token, write what planning decided, then what the call is for.
 
-        None if another holder, a pause, or the end of that window, has been since planning read.
+        None if another holder, a pause, or the end of that window, has been since planning read; or
+        where what was taken for lost has an end by now, from an outbox.
         """
         with self._writing(opening.job) as transaction:
             token = self._take_token(opening)
@@ -321,6 +324,9 @@ class SqlLedger(Reads):
                 transaction.roll_back()
                 return None
             losses = self._lose_runs(opening)
+            if losses is None:
+                transaction.roll_back()
+                return None
             self._write_opening(opening, token)
             # A pause that comes of what was lost stays, and all that was found with it.
             is_halted = bool(opening.lost) and self._is_halted(opening.job, claim, opening.now)
@@ -377,12 +383,13 @@ class SqlLedger(Reads):
         self._database.put(renew, (job, token))
         return token + 1
 
-    def _lose_runs(self, opening: Opening) -> _Losses:
+    def _lose_runs(self, opening: Opening) -> _Losses | None:
+        """None where one of them has an end by now."""
         tripped, resumed, marked = None, None, []
         for run_id in opening.lost:
             lost = lose_run(self._database, opening.job, run_id)
             if lost is None:
-                continue
+                return None
             key, token = lost
             before = read_before(self._database, opening.job, key, run_id)
             if before.is_marked(token):

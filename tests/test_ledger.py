@@ -240,11 +240,25 @@ def test_a_window_that_has_been_marked_since_planning_is_planned_again(again: Ag
 
 
 def test_a_run_that_ended_is_not_lost(ledger: Ledger) -> None:
-    """Naming it as lost changes nothing."""
+    """Its end came from an outbox meanwhile: whoever takes it for lost plans again."""
     run(ledger, TEN)
-    begin(ledger, lost=(ledger.runs("j")[0].id,))
+    opening = Opening("j", job_row(ledger).token, NOW, lost=(ledger.runs("j")[0].id,))
+    assert ledger.open(opening, claim(TEN), hourly) is None
+    assert state(ledger, TEN) == (rows.PROCESSED, 1, 0)
     assert ledger.runs("j")[0].outcome == rows.SUCCEEDED
     assert ledger.events() == []
+
+
+def test_an_end_that_is_on_record_is_never_fenced(ledger: Ledger) -> None:
+    """Told once more after another has taken over, it is answered by what is on record."""
+    opened = begin(ledger, claim(TEN))
+    assert opened.claimed is not None
+    ended = result(opened.claimed, claim(TEN).key, token=opened.token)
+    ledger.finish(ended, None, hourly)
+    begin(ledger, claim(ELEVEN, child_pid=4713))
+    again = ledger.finish(ended, None, hourly)
+    assert (again.outcome, again.window_state) == (rows.SUCCEEDED, rows.PROCESSED)
+    assert ledger.runs("j")[-1].outcome == rows.SUCCEEDED
 
 
 def test_a_further_try_has_a_token_of_its_own(again: Again) -> None:
