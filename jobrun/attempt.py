@@ -42,7 +42,8 @@ class Attempt:
         schedule: str | None,
     ) -> None:
         self.situation = situation
-        self.unit, _, self.claimed = running
+        self.unit, child, self.claimed = running
+        self.process = child.pid, child.birth
         self.token = token
         self.file = file
         self.schedule = schedule

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jobrun import command, process, report, rows
+from jobrun import command, options, process, report, rows
 from jobrun.attempt import Attempt, Running
 from jobrun.call import note_holder
 from jobrun.errors import (
@@ -23,6 +23,7 @@ from jobrun.errors import (
     LedgerError,
     NotRecorded,
     Refused,
+    StoreDown,
 )
 from jobrun.instants import iso_z
 from jobrun.key_file import Stamp, stamp
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 FEW = 3  # windows that need no word about how far it is
 RECORD_FOR = 600  # seconds that a finished run is tried to be recorded
 LONGEST_PAUSE = 1.0  # seconds; on Windows no signal ends one
+STORE_FOR = 30  # seconds of them for a server out of reach, where the outbox has it
 BUSY_FOR = 10  # seconds of them that other writers may need before it is worth a line
 
 
@@ -393,18 +395,33 @@ class Attempts:
         """Record the run and claim the next; and why it could not be recorded, or not go on."""
         claim = self._claim(following, child) if following and child else None
         try:
-            return self._record(run, result, claim)
+            kept = self._put_by(run, result)
+            recorded = self._record(run, result, claim, kept)
         except NotRecorded as error:
             return None, error
         except BaseException:
             if child is not None:
                 child.cancel()
             raise
+        if kept is not None:
+            from jobrun import outbox
+
+            outbox.remove(kept)
+        return recorded
+
+    def _put_by(self, run: Attempt, result: Result) -> str | None:
+        """On this machine's disk, until a server has answered; the path."""
+        if self.situation.call.where.is_file:
+            return None
+        from jobrun import replay
+
+        return replay.put_by(self.situation, run, result)
 
     def _record(
-        self, run: Attempt, result: Result, claim: Claim | None
+        self, run: Attempt, result: Result, claim: Claim | None, kept: str | None
     ) -> tuple[Finished, DamagedLedger | None]:
-        """The finishing transaction, tried for ten minutes or until a signal."""
+        """The finishing transaction, tried until a signal, for ten minutes; what is `kept` for no
+        longer than nobody else can have the lock."""
         situation = self.situation
         damage: DamagedLedger | None = None
         began, warned = time.monotonic(), False
@@ -412,16 +429,17 @@ class Attempts:
             try:
                 return situation.ledger.finish(result, claim, self.next_boundary), damage
             except NotRecorded as error:
-                raise not_recorded(result, error) from None
+                raise not_recorded(result, error, kept) from None
             except DamagedLedger as error:
                 if claim is None:
-                    raise not_recorded(result, error) from None
+                    raise not_recorded(result, error, kept) from None
                 # It may be of the next window only; this run's record comes before its turn.
                 claim, damage = None, error
             except (LedgerError, Refused) as error:
                 waited = time.monotonic() - began
-                if waited >= RECORD_FOR or situation.signals.received:
-                    raise not_recorded(result, error) from None
+                longest = STORE_FOR if kept and isinstance(error, StoreDown) else RECORD_FOR
+                if waited >= longest or situation.signals.received:
+                    raise not_recorded(result, error, kept) from None
                 if not warned and (waited >= BUSY_FOR or not isinstance(error, Refused)):
                     run.report.unrecorded(error)
                     warned = True
@@ -435,12 +453,13 @@ def _kept_between_runs(keeper: Keeper) -> Keeping:
     return Keeping(keeper)
 
 
-def not_recorded(result: Result, error: JobrunError) -> NotRecorded:
+def not_recorded(result: Result, error: JobrunError, kept: str | None) -> NotRecorded:
+    """`kept` is its file in the outbox."""
     what = f"run {result.run_id} of {result.job}" if result.key is None else result.key
-    return NotRecorded(
-        f'ran but not recorded ({result.outcome}): "{what}": {error.message}',
-        "the next call runs it again" if result.key is not None else error.hint,
-    )
+    hint = "the next call runs it again" if result.key is not None else error.hint
+    if kept is not None:
+        hint = f"kept in {kept}: {options.typed('flush')}, or the next call here, puts it on record"
+    return NotRecorded(f'ran but not recorded ({result.outcome}): "{what}": {error.message}', hint)
 
 
 def _stdin(job: Job) -> str:

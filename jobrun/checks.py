@@ -11,7 +11,7 @@ from importlib import metadata
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from jobrun import lastcall, places
+from jobrun import lastcall, outbox, places
 from jobrun.consent import YEAR_2000
 from jobrun.errors import JobrunError
 from jobrun.instants import MINUTE, iso
@@ -20,6 +20,7 @@ from jobrun.lock_file import FileLock
 from jobrun.options import typed
 from jobrun.places import Where
 from jobrun.screen import plural
+from jobrun.screens.outbox import step, summary
 
 OK, WARN, FAIL = "ok", "WARN", "FAIL"
 PACKAGES = ("typer", "rich", "croniter", "portalocker")
@@ -217,6 +218,18 @@ def _ledger(patient: Patient) -> Iterator[Check]:
             yield Check(OK, "ledger", f"{patient.where.name}: whole, {jobs}")
 
 
+def _outbox(patient: Patient) -> Iterator[Check]:
+    """What this machine has kept for a server that was out of reach."""
+    if patient.where.is_file:
+        return
+    found = tuple(outbox.look(places.outbox_folder(patient.where.beside)))
+    if not found:
+        yield Check(OK, "outbox", "nothing is kept for the server")
+        return
+    grade = FAIL if any(each.parcel is None for each in found) else WARN
+    yield Check(grade, "outbox", summary(found, patient.now), step(found))
+
+
 def _clock(patient: Patient) -> Iterator[Check]:
     jobs = patient.ledger.jobs() if patient.ledger is not None else []
     seen = max((job.largest_now for job in jobs), default=0)
@@ -325,6 +338,7 @@ CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
     _lock,
     _redis,
     _ledger,
+    _outbox,
     _other_ledgers,
     _clock,
     _zones,

@@ -8,6 +8,7 @@
     |   +-- DamagedLedger     what it holds can't be: to try again is no use
     |       +-- Contradiction     ... together with what is to be written
     +-- Refused          75   not now: nothing ran, a later call may
+    |   +-- StoreDown         the server of the ledger is out of reach
     +-- NotRecorded      76   the command ran, its result is not on record
     +-- ConfigError      78   configuration, or a schedule change that wants consent
 
@@ -67,6 +68,10 @@ class Contradiction(DamagedLedger):
 
 class Refused(JobrunError):
     code = EXIT_REFUSED
+
+
+class StoreDown(Refused):
+    pass
 
 
 class NotRecorded(JobrunError):

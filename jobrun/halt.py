@@ -213,6 +213,7 @@ def _stop_orphans(halt: Halt, runs: Sequence[RunRow]) -> int:
             _walk_down(halt, run)
             if halt.signals.received:
                 return EXIT_SIGNAL + halt.signals.received
+        turn.hand_in(halt.call, halt.ledger, halt.job.name)
         _lose(halt, runs)
     finally:
         lock.release()

@@ -141,6 +141,7 @@ class Beside:
         now = call.now()
         self._now = self._now or now
         for _ in range(turn.REPLANS):
+            turn.hand_in(call, ledger, job.name)
             # The token is read first: a run that opens after the look for runs has taken another.
             row = ledger.job(job.name)
             judged = judge_open_runs(ledger, job.name, call, self._situation.slot)

@@ -271,6 +271,11 @@ def values_file(beside: str, run_id: int) -> str:
     return os.path.join(f"{beside}.d", "values", str(run_id))
 
 
+def outbox_folder(beside: str) -> str:
+    """Of runs that have ended, until a server has been told (outbox.py)."""
+    return os.path.join(f"{beside}.d", "outbox")
+
+
 def slug(name: str) -> str:
     """A short file name of its own for each job name, on any filesystem.
 

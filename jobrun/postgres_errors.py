@@ -11,6 +11,7 @@ from jobrun.errors import (
     JobrunError,
     LedgerError,
     Refused,
+    StoreDown,
 )
 
 _OTHER_TABLES = (
@@ -61,8 +62,8 @@ def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
     return kind(f"ledger {address}: {rule.format(patience=patience)} ({said}, {code})", hint)
 
 
-def gone(address: str, said: str) -> Refused:
-    return Refused(
+def gone(address: str, said: str) -> StoreDown:
+    return StoreDown(
         f"ledger {address}: out of reach ({said})",
         "psql with the same address says whether it is the server, the network or the role",
     )

@@ -70,23 +70,10 @@ class Report:
             if self.job.output == "on-failure" and verdict.outcome != rows.SUCCEEDED:
                 output.show(signals)
         if finished is not None and finished.window_state == rows.DEAD and word == "FAILED":
-            self._dead(self.unit.key or "")
+            dead(self.call, self.job.name, self.unit.key or "", self.claimed.run_id)
         self._notes(ended, output)
         if finished is not None:
-            self._breaker(finished)
-
-    def _breaker(self, finished: Finished) -> None:
-        if pause := finished.tripped:
-            paused(self.call, self.job.name, pause, self.claimed.run_id)
-        if pause := finished.resumed:
-            resumed(self.call, self.job.name, pause, self.claimed.run_id)
-
-    def _dead(self, key: str) -> None:
-        """Nobody tries it again: whatever is quiet, a person must hear of it, once."""
-        from jobrun.fate import hint
-
-        self.call.lines.event("WARNING", self._note(rows.DEAD, key=key))
-        self.call.lines.say("hint", hint(self.job.name, key, rows.DEAD))
+            breaker(self.call, self.job.name, finished, self.claimed.run_id)
 
     def survivors(self, pids: tuple[int, ...]) -> None:
         """Not ended, not ours to end: the next call will say orphan-alive."""
@@ -147,6 +134,23 @@ class Report:
             "run": self.claimed.run_id,
             "at": self.call.now(),
         }
+
+
+def dead(call: Call, job: str, key: str, run: int) -> None:
+    """Nobody tries it again: whatever is quiet, a person must hear of it, once."""
+    from jobrun.fate import hint
+
+    what = {"job": job, "what": rows.DEAD, "key": key, "run": run, "at": call.now()}
+    call.lines.event("WARNING", what)
+    call.lines.say("hint", hint(job, key, rows.DEAD))
+
+
+def breaker(call: Call, job: str, finished: Finished, run: int) -> None:
+    """What the end of the run has made of the job's pause."""
+    if pause := finished.tripped:
+        paused(call, job, pause, run)
+    if pause := finished.resumed:
+        resumed(call, job, pause, run)
 
 
 def lost(call: Call, row: RunRow, marked: bool) -> None:

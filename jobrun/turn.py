@@ -53,6 +53,7 @@ def _take(situation: Situation) -> int | None:
     job, call, ledger = situation.job, situation.call, situation.ledger
     now = call.now()
     for _ in range(REPLANS):
+        hand_in(call, ledger, job.name)
         # The token is read first: a run that opens after the look for runs has taken another.
         row = ledger.job(job.name)
         judged = living.judge_open_runs(ledger, job.name, call)
@@ -64,6 +65,14 @@ def _take(situation: Situation) -> int | None:
         if code is not None:
             return code
     raise too_often(job.name)
+
+
+def hand_in(call: Call, ledger: Ledger, job: str) -> None:
+    """What this machine has kept for a server, before a run of the job is taken for lost."""
+    if not call.where.is_file:
+        from jobrun import replay
+
+        replay.hand_in(call, ledger, job)
 
 
 @contextmanager

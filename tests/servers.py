@@ -66,10 +66,13 @@ class Postgres:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """INT is a fast shutdown, QUIT an immediate one."""
-        pid = self._data / "postmaster.pid"
-        number = int(pid.read_text().split()[0])
+        number = self.pid
         os.kill(number, how)
         until(lambda: not is_alive(number), "the end of the server")
+
+    @property
+    def pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().split()[0])
 
     @property
     def _data(self) -> Path:

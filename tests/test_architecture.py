@@ -55,19 +55,19 @@ GROUPS = (
         " process_windows process",
         "words",
     ),
-    ("output", "kept retention output printed values_file", "words places"),
+    ("output", "kept retention output printed values_file outbox", "words places"),
     ("idle", "idle", "words ledger"),
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips episodes key_file command report attempt attempts living outwait turn by_hand"
-        " setting overlap parallel foreseen run halt",
+        "call skips episodes key_file command report replay attempt attempts living outwait turn"
+        " by_hand setting overlap parallel foreseen run halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (
         "screens",
-        "checks standing strip picture story network screens screens.guide screens.runs"
-        " screens.skips screens.events screens.status screens.failures screens.history"
+        "screens.outbox checks standing strip picture story network screens screens.guide"
+        " screens.runs screens.skips screens.events screens.status screens.failures screens.history"
         " screens.windows screens.show screens.origin screens.explain screens.logs screens.plan"
         " screens.graph screens.doctor",
         "words time options planning places ledger lock output tables",
@@ -76,8 +76,8 @@ GROUPS = (
         "cli",
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
         " cli.show cli.explain cli.failures cli.resolve cli.skips cli.events cli.plan cli.graph"
-        " cli.doctor cli.skip cli.watermark cli.forget cli.pauses cli.pause cli.resume cli.stop"
-        " cli.set_option cli.unset_option cli.transfer cli.export cli.import_file cli",
+        " cli.doctor cli.flush cli.skip cli.watermark cli.forget cli.pauses cli.pause cli.resume"
+        " cli.stop cli.set_option cli.unset_option cli.transfer cli.export cli.import_file cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),
     ("main", "__main__", "words options places lines process idle call cli"),

@@ -25,6 +25,7 @@ from tests.ledger_calls import (
     IMPOSSIBLE,
     NOW,
     TEN,
+    TWELVE,
     Again,
     begin,
     claim,
@@ -541,8 +542,10 @@ def test_every_query_has_an_index(ledger: PostgresLedger, monkeypatch: pytest.Mo
     monkeypatch.setattr(Database, "_execute", seen)
     run(ledger, TEN, rows.FAILED_RUN, breaker=Breaker(9, None, None))
     run(ledger, TEN)
-    gap = Gap(ELEVEN, ELEVEN + HOUR, 1, "x")
-    begin(ledger, ended=(("j:x", "x"),), lost=(1,), gaps=(gap,))
+    lost = begin(ledger, claim(ELEVEN)).claimed
+    assert lost is not None
+    gap = Gap(TWELVE, TWELVE + HOUR, 1, "x")
+    begin(ledger, ended=(("j:x", "x"),), lost=(lost.run_id,), gaps=(gap,))
     next(ledger.blocks("j", TEN))
     ledger.processed("j", TEN, 3), ledger.count_blocks("j", TEN, NOW)
     ledger.unfinished("j"), ledger.open_runs("j"), ledger.runs("j"), ledger.runs(key="j:x")

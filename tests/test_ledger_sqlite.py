@@ -305,7 +305,10 @@ def test_every_query_has_an_index(ledger: SqliteLedger) -> None:
     ledger._database.connection.set_trace_callback(seen.append)
     run(ledger, TEN, rows.FAILED_RUN)
     run(ledger, TEN)
-    begin(ledger, ended=(("j:x", "x"),), lost=(1,), gaps=(Gap(ELEVEN, ELEVEN + HOUR, 1, "x"),))
+    lost = begin(ledger, claim(ELEVEN)).claimed
+    assert lost is not None
+    gap = Gap(ELEVEN + HOUR, ELEVEN + 2 * HOUR, 1, "x")
+    begin(ledger, ended=(("j:x", "x"),), lost=(lost.run_id,), gaps=(gap,))
     list(ledger.blocks("j", TEN))
     ledger.count_blocks("j", TEN, NOW)
     ledger.unfinished("j"), ledger.open_runs("j"), ledger.runs("j"), ledger.runs(key="j:x")

@@ -17,6 +17,7 @@ from jobrun.cli import (
     explain,
     export,
     failures,
+    flush,
     forget,
     graph,
     guide,
@@ -95,6 +96,7 @@ app.command("set", context_settings=_WORDS)(set_option.set_option)
 app.command("unset", context_settings=_WORDS)(unset_option.unset_option)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
+app.command("flush")(flush.flush)
 app.command("forget")(forget.forget)
 app.command("export")(export.export)
 app.command("import")(import_file.import_file)

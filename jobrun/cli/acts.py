@@ -202,6 +202,7 @@ def locked(
         raise _busy(ledger, name)
     try:
         note_holder(lock, call)
+        turn.hand_in(call, ledger, name)
         yield
     finally:
         lock.release()

@@ -10,13 +10,14 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from jobrun import options, places, process, schedule, tables, windows
+from jobrun import options, outbox, places, process, schedule, tables, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call, host_name, this_caller
 from jobrun.errors import JobrunError, NoLedger, UsageError
 from jobrun.ledger import Ledger
 from jobrun.ledgers import is_there, open_ledger
 from jobrun.lines import Lines
+from jobrun.outbox import Found
 from jobrun.places import Where
 from jobrun.rows import LOST, JobRow, RunRow
 from jobrun.screen import Screen, line
@@ -106,6 +107,8 @@ def a_call(ctx: typer.Context, ledger: str | None) -> Call:
     """For a command that changes something."""
     outside: Outside = ctx.obj
     where = _find(ctx, ledger)
+    if not where.is_file:  # the locks of this machine lie there, though it may have run nothing yet
+        places.make_state_folder(where, ledger, outside.environ)
     lines = Lines(log_format=outside.environ.get("JOBRUN_LOG_FORMAT") or "text")
     return Call(outside.environ, outside.clock, lines, where, this_caller())
 
@@ -137,6 +140,13 @@ class Look:
         finally:
             if ledger is not None:
                 ledger.close()
+
+    def outbox(self, job: str | None) -> tuple[Found, ...]:
+        """What this machine has kept for a server; of one job what of it can be read."""
+        if self.where.is_file:
+            return ()
+        found = outbox.look(places.outbox_folder(self.where.beside))
+        return tuple(each for each in found if each.is_meant(job))
 
     def show(self, screen: Screen) -> None:
         tables.show(screen, self.path, as_json=self.as_json)

@@ -28,5 +28,7 @@ def status(
             return int(check)  # a monitor that looks at the wrong place must not be content
         jobs = rows.jobs() if rows is not None and job is None else [look.job(rows, job or "")]
         standings = [stand(rows, row, look.now, look.is_alive) for row in jobs] if rows else []
-        look.show(status_screen(look.path, standings, look.now, check=check))
-        return int(check and any(standing.troubles for standing in standings))
+        kept = look.outbox(job)
+        look.show(status_screen(look.path, standings, look.now, check=check, outbox=kept))
+        is_wrong = bool(kept) or any(standing.troubles for standing in standings)
+        return int(check and is_wrong)

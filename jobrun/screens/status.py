@@ -8,6 +8,7 @@ from jobrun import consent, rows
 from jobrun.fate import after_loss_on_record, longest_on_record
 from jobrun.instants import iso
 from jobrun.options import again, typed
+from jobrun.outbox import Found
 from jobrun.rows import Pause, RunRow, WindowRow
 from jobrun.screen import (
     BAD,
@@ -32,6 +33,7 @@ from jobrun.screen import (
     plural,
     span,
 )
+from jobrun.screens.outbox import kept_data, kept_lines
 from jobrun.screens.runs import outcome, outcome_cell, run_data, waits_data, waits_for
 from jobrun.standing import (
     AHEAD,
@@ -72,10 +74,19 @@ STYLES = {
 TITLES = ("JOB", "STATE", "DONE TO", "BEHIND", "LAST RUN", "CALLED")
 
 
-def status_screen(ledger: str, standings: Sequence[Standing], now: int, *, check: bool) -> Screen:
+def status_screen(
+    ledger: str,
+    standings: Sequence[Standing],
+    now: int,
+    *,
+    check: bool,
+    outbox: Sequence[Found] = (),
+) -> Screen:
     """With `check` only what is wrong: nothing at all where nothing is."""
     troubles = tuple(part for s in standings for part in trouble_lines(s, now))
-    data = {"now": iso(now), "jobs": [standing_data(s) for s in standings]}
+    troubles += kept_lines(outbox, now)
+    data: dict[str, object] = {"now": iso(now), "jobs": [standing_data(s) for s in standings]}
+    data["outbox"] = [kept_data(found) for found in outbox]
     if check:
         return Screen(troubles, data)
     rows = tuple(_row(s, now) for s in standings)
