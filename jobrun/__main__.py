@@ -67,6 +67,10 @@ def _run(
         from jobrun.cli.plan import dry_run
 
         return dry_run(this, call)
+    if this.mode == options.LEAD:
+        from jobrun.lead import lead
+
+        return lead(this, call)
     from jobrun.run import run
 
     return run(this, call)
@@ -74,8 +78,8 @@ def _run(
 
 def _read(verb: str, argv: Sequence[str], environ: Mapping[str, str], lines: Lines) -> Job:
     """The job of the command line; by hand with what is on record of the last call."""
-    if verb == "run":
-        this = job.parse_run(argv, environ)
+    if verb in ("run", "lead"):
+        this = (job.parse_run if verb == "run" else job.parse_lead)(argv, environ)
         lines.follow(this)
         return this
     from jobrun import by_hand

@@ -105,7 +105,8 @@ def _without_windows(ledger: Ledger, row: JobRow, when: str | None) -> UsageErro
     last = lastcall.read(row.spec)
     if mode_of(ledger, row) == options.PLAIN:
         command = last.command if last.whole else (*last.command, "...")
-        again = options.typed("run", row.name, *_words(last.options), "--", *command)
+        verb = "lead" if last.leads else "run"
+        again = options.typed(verb, row.name, *_words(last.options), "--", *command)
         return UsageError(f'job "{row.name}" has no windows', f"each call runs it: {again}")
     key = (when or "KEY").removeprefix(f"{row.name}:")
     unit = ledger.window(row.name, f"{row.name}:{key}")

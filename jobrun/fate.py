@@ -91,7 +91,7 @@ def delay(job: Job, failures: int, length: int | None) -> int | None:
 def _longest(job: Job, length: int | None) -> int:
     if job.retry_max_delay is not None:
         return job.retry_max_delay
-    if job.mode == options.PLAIN:
+    if job.mode in options.NO_UNITS:
         return LONGEST_WAIT
     if job.retries or length is None:
         return max(HOUR, job.retry_delay)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from jobrun import options, placeholders, schedule
 from jobrun.errors import UsageError
 from jobrun.instants import MINUTE, parse_duration
-from jobrun.options import BACKFILL, BY_HAND, BY_NAME, KEY, PLAIN, RERUN, RETRY, WINDOWS
+from jobrun.options import (
+    BACKFILL,
+    BY_HAND,
+    BY_NAME,
+    KEY,
+    LEAD,
+    PLAIN,
+    RERUN,
+    RETRY,
+    WINDOWS,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +112,7 @@ class Job:
     @property
     def is_by_hand(self) -> bool:
         """Whether a person asks for windows by their names, so that it runs also while paused."""
-        return self.mode not in (PLAIN, KEY, WINDOWS)
+        return self.mode not in (PLAIN, KEY, WINDOWS, LEAD)
 
     @property
     def has_grid(self) -> bool:
@@ -111,16 +121,25 @@ class Job:
 
 def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
     """The job of `jobrun run ARGV`. Raises UsageError, with a hint, before anything is touched."""
+    line = _read(argv, "run")
+    return make(_only_job(line), _mode(line.options), line.options, line.command, environ)
+
+
+def parse_lead(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
+    """The job of `jobrun lead ARGV`; as `parse_run`."""
+    line = _read(argv, "lead")
+    return make(_only_job(line, "lead"), LEAD, line.options, line.command, environ)
+
+
+def _read(argv: Sequence[str], verb: str) -> options.Line:
     if "--" not in argv:
-        raise options.no_command(argv)
+        raise options.no_command(argv, verb)
     line = options.read_line(argv)
-    name = _only_job(line)
-    if not line.command:
+    if line.words and not line.command:
         raise UsageError(
-            "no command after --", options.shell_text(("jobrun", "run", *argv, "COMMAND"))
+            "no command after --", options.shell_text(("jobrun", verb, *argv, "COMMAND"))
         )
-    mode = _mode(line.options)
-    return make(name, mode, line.options, line.command, environ)
+    return line
 
 
 def parse_by_hand(
@@ -234,9 +253,9 @@ def _shown(text: str) -> str:
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
-def _only_job(line: options.Line) -> str:
+def _only_job(line: options.Line, verb: str = "run") -> str:
     if not line.words:
-        raise UsageError("no JOB before --", "jobrun run JOB [OPTIONS] -- COMMAND [ARG]...")
+        raise UsageError("no JOB before --", options.USAGE[verb])
     cron = line.options.get("--cron")
     if len(line.words) > 1 and cron is not None and len(cron.split()) == 1:
         follow = " ".join(f'"{word}"' for word in line.words[-4:][:2])

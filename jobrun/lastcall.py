@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
-from jobrun.options import BY_NAME, KEY, WINDOWS
+from jobrun.options import BY_NAME, KEY, LEAD, WINDOWS
 from jobrun.rows import REFUSED, Caller, JobRow
 from jobrun.value import NamedTuple
 
@@ -28,6 +28,7 @@ class LastCall(NamedTuple):
     host: str | None
     terminal: bool
     at: int | None
+    leads: bool = False  # it was `jobrun lead`: once, for weeks
 
     def seconds(self, option: str, default: int) -> int:
         """The value of an option that is a duration."""
@@ -58,6 +59,8 @@ def write(job: Job, caller: Caller, now: int, cwd: str | None, shared: bool) -> 
         "terminal": caller.terminal,
         "at": now,
     }
+    if job.mode == LEAD:
+        spec["leads"] = True
     if shared:
         spec["hash"] = _hash(job.command)
     return encoded(spec)
@@ -129,6 +132,7 @@ def read(spec: str | None) -> LastCall:
         host=_text(kept, "host"),
         terminal=kept.get("terminal") is True,
         at=at if isinstance(at, int) else None,
+        leads=kept.get("leads") is True,
     )
 
 

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # The modes of a call, one letter each.
-PLAIN, KEY, WINDOWS, BY_HAND, RERUN, BACKFILL, RETRY = "pkwhrbt"
+PLAIN, KEY, WINDOWS, BY_HAND, RERUN, BACKFILL, RETRY, LEAD = "pkwhrbtl"
 ANY = "pkwhrbt"
+ALSO_LEAD = "pkwhrbtl"
+NO_UNITS = PLAIN + LEAD
 GRID = "whrbt"
 UNITS = KEY + GRID
-OF_RUN = "pkwh"
+OF_RUN = "pkwhl"
 MODE_NAMES = {
     PLAIN: "a plain call (no --every, --cron, --key)",
     KEY: "--key",
@@ -30,6 +32,7 @@ MODE_NAMES = {
     RERUN: "rerun",
     BACKFILL: "backfill",
     RETRY: "retry",
+    LEAD: "lead",
 }
 
 # The kinds of value; `job.py` turns each into what the program works with.
@@ -172,13 +175,13 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
         (
             _O("--timeout", "DUR", DURATION, "", ANY,
                "of each run: TERM to the whole tree at the limit"),
-            _O("-k --kill-after", "DUR", DURATION, "10s", ANY,
+            _O("-k --kill-after", "DUR", DURATION, "10s", ALSO_LEAD,
                "KILL so long after TERM"),
-            _O("--ok-exit", "CODES", CODES, "0", ANY,
+            _O("--ok-exit", "CODES", CODES, "0", ALSO_LEAD,
                "what counts as success: 0,3 or 0-7; jobrun exits 0"),
-            _O("-C --cwd", "DIR", TEXT, "", ANY,
+            _O("-C --cwd", "DIR", TEXT, "", ALSO_LEAD,
                "run there; the command is looked up after the change"),
-            _O("--stdin", "inherit|null", ("inherit", "null"), "", ANY,
+            _O("--stdin", "inherit|null", ("inherit", "null"), "", ALSO_LEAD,
                "plain and key: inherit, but no terminal; windows: null"),
             _O("--output", "live|on-failure", ("live", "on-failure"), "live", ANY,
                "pass its output on, or show it only if the run fails"),
@@ -200,19 +203,19 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
     (
         "WHAT IS PRINTED",
         (
-            _O("-q --quiet", "", FLAG, "", ANY,
+            _O("-q --quiet", "", FLAG, "", ALSO_LEAD,
                "hide PROCESSED and skips; never what failed or is stuck"),
             _O("-Q", "", FLAG, "", ANY,
                "quiet, and output only if the run fails: what chronic does"),
             _O("--remind", "DUR", DURATION, "1h", ANY,
                "under quiet: an unchanged failure at most this often"),
-            _O("-v --verbose", "", FLAG, "", ANY,
+            _O("-v --verbose", "", FLAG, "", ALSO_LEAD,
                "STARTED and idle lines too"),
-            _O("--log-format", "text|json", ("text", "json"), "text", ANY,
+            _O("--log-format", "text|json", ("text", "json"), "text", ALSO_LEAD,
                "the same fields as JSON, one object a line"),
-            _O("--ledger", "PATH", TEXT, "", ANY,
+            _O("--ledger", "PATH", TEXT, "", ALSO_LEAD,
                "the SQLite file, or postgresql://user@host/database"),
-            _O("--namespace", "NAME", TEXT, "", ANY,
+            _O("--namespace", "NAME", TEXT, "", ALSO_LEAD,
                "jobs, windows and locks of its own: staging beside production"),
         ),
     ),
@@ -228,6 +231,7 @@ USAGE = {
     "rerun": "jobrun rerun JOB WHEN [OPTIONS] [-- COMMAND [ARG]...]",
     "retry": "jobrun retry JOB [WHEN] [OPTIONS] [-- COMMAND [ARG]...]",
     "backfill": "jobrun backfill JOB --from WHEN --to WHEN [OPTIONS] [-- COMMAND [ARG]...]",
+    "lead": "jobrun lead NAME [OPTIONS] -- DAEMON [ARG]...",
 }
 
 
@@ -306,7 +310,7 @@ def _unknown(argument: str, argv: Sequence[str]) -> Option:
     raise UsageError(f'no option "{name}"', hint)
 
 
-def no_command(argv: Sequence[str]) -> UsageError:
+def no_command(argv: Sequence[str], verb: str = "run") -> UsageError:
     """No bare `--`: say so with the person's own words, and how it would be right."""
     words: list[str] = []
     options: list[str] = []
@@ -324,7 +328,7 @@ def no_command(argv: Sequence[str]) -> UsageError:
             position += width - 1
         position += 1
     command = list(argv[position:]) or ["COMMAND"]
-    shown = ["jobrun", "run", *(words or ["JOB"]), *options, "--", *command]
+    shown = ["jobrun", verb, *(words or ["JOB"]), *options, "--", *command]
     return UsageError("no -- before the command", shell_text(shown))
 
 

@@ -70,7 +70,7 @@ def fill(argument: str, values: Mapping[str, str]) -> str:
 
 def _valid(mode: str, given: Mapping[str, str]) -> set[str]:
     valid = set(ANY)
-    if mode != options.PLAIN:
+    if mode not in options.NO_UNITS:
         valid.update(UNIT)
     if mode in options.GRID:
         valid.update(WINDOW)

@@ -300,7 +300,7 @@ def _alike(facts: Facts, last: RunRow | None, failed: WindowRow | None) -> int:
 
 
 def _is_stuck(running: RunRow, spec: LastCall, now: int) -> bool:
-    return now - running.started > spec.seconds("--stuck-after", DAY)
+    return not spec.leads and now - running.started > spec.seconds("--stuck-after", DAY)
 
 
 def _called_every(facts: Facts) -> int | None:
@@ -319,6 +319,8 @@ def _is_late(facts: Facts, now: int) -> bool:
     So a line like `*/15 9-17 * * 1-5` is not late on a Sunday, once a weekend is on record, and an
     outage or two on record do not hide the next one for ever.
     """
+    if facts.spec.leads:
+        return False
     silent, gaps = now - facts.job.last_seen, _gaps(facts)
     usual = _called_every(facts)
     if usual is not None:

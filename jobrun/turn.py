@@ -182,7 +182,7 @@ def _make_plan(
     fates: Mapping[str, str],
     named: Named | None,
 ) -> tuple[Plan, Grid | None, Stamp | None]:
-    if job.mode == options.PLAIN:
+    if job.mode in options.NO_UNITS:
         return plan_plain(job, known, now), None, None
     if job.mode == options.KEY:
         return plan_key(job, ledger, known, now, fates, named or name_unit(job))

@@ -61,7 +61,7 @@ GROUPS = (
     (
         "call",
         "call skips episodes key_file command report replay attempt attempts living outwait turn"
-        " by_hand setting overlap parallel foreseen run halt",
+        " by_hand setting overlap parallel foreseen run lead halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (

@@ -55,6 +55,7 @@ _PASSED_THROUGH = {
     "rerun": "One window again.",
     "retry": "What failed, is dead or is held, now.",
     "backfill": "The windows of a range that are not processed.",
+    "lead": "A command that one of several callers runs, for as long as it lives.",
 }
 
 

@@ -60,6 +60,10 @@ _AGAIN = {
     "backfill": "The windows from --from up to --to (half-open), oldest first; processed ones"
     " only with\n--redo. Options, command and folder are those of the last call unless given"
     " anew.\nOptions: jobrun run --help --all\n",
+    "lead": "Of all that call this, one runs DAEMON: it leads, the others stand by and take over"
+    " once it\nhas ended. It ends with its daemon, and ends it at TERM, or where its lock is lost:"
+    " then it\nstands by. Options: -k --kill-after, --ok-exit, -C --cwd, --stdin, -q, -v,"
+    " --log-format, --ledger,\n--namespace (jobrun run --help --all).\n",
 }
 
 
