@@ -84,7 +84,7 @@ class Attempt:
         argv = [placeholders.fill(argument, self.values) for argument in job.command]
         marker = {n: self.environment[n] for n in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
         self.report.started(child.pid)
-        keeper = self.situation.keeper
+        keeper = self.situation.lock.keeper
         if keeper is not None:
             keeper.guard(self.claimed.run_id)
         try:

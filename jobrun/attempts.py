@@ -247,7 +247,7 @@ class Attempts:
 
     def _wait_for_delay(self, until: float) -> str | None:
         """Until that monotonic instant, or no further try is to be; how the lock was lost."""
-        signals, keeper = self.situation.signals, self.situation.keeper
+        signals, keeper = self.situation.signals, self.situation.lock.keeper
         keeping = None if keeper is None else _kept_between_runs(keeper)
         try:
             while signals.received is None and (left := until - time.monotonic()) > 0:
@@ -291,6 +291,8 @@ class Attempts:
         assert unit is not None
         job, ledger = self.situation.job, self.situation.ledger
         try:
+            if not self.situation.lock.is_held():
+                raise self._lost_lock()
             child = self._start()
             try:
                 claim = self._claim(unit, child)._replace(attempt=attempt, again=again)
@@ -312,11 +314,17 @@ class Attempts:
     def _claimed(self, unit: Unit, child: Child, claimed: Claimed) -> Running:
         return Running(unit, child, claimed)
 
+    def _lost_lock(self) -> Refused:
+        return Refused(
+            f'job "{self.situation.job.name}": the lock is lost between two runs',
+            "what is left to be done is done by whoever has it by now, or by the next call",
+        )
+
     def _start(self) -> Child:
         job = self.situation.job
         try:
-            lock_fd, keeper = self.situation.lock.fd, self.situation.keeper
-            return process.start(lock_fd, job.stdin or _stdin(job), keeper)
+            lock = self.situation.lock
+            return process.start(lock.fd, job.stdin or _stdin(job), lock.keeper)
         except OSError as error:
             raise Refused(
                 f'job "{job.name}": no process for the command: {error.strerror}',
@@ -419,22 +427,25 @@ class Attempts:
 
     def _record(
         self, run: Attempt, result: Result, claim: Claim | None, kept: str | None
-    ) -> tuple[Finished, DamagedLedger | None]:
+    ) -> tuple[Finished, DamagedLedger | Refused | None]:
         """The finishing transaction, tried until a signal, for ten minutes; what is `kept` for no
         longer than nobody else can have the lock."""
         situation = self.situation
-        damage: DamagedLedger | None = None
+        trouble: DamagedLedger | Refused | None = None
         began, warned = time.monotonic(), False
         while True:
+            # Also without a claim: what is written is no longer bound to a connection that is lost.
+            if not situation.lock.is_held() and claim is not None:
+                claim, trouble = None, self._lost_lock()
             try:
-                return situation.ledger.finish(result, claim, self.next_boundary), damage
+                return situation.ledger.finish(result, claim, self.next_boundary), trouble
             except NotRecorded as error:
                 raise not_recorded(result, error, kept) from None
             except DamagedLedger as error:
                 if claim is None:
                     raise not_recorded(result, error, kept) from None
                 # It may be of the next window only; this run's record comes before its turn.
-                claim, damage = None, error
+                claim, trouble = None, error
             except (LedgerError, Refused) as error:
                 waited = time.monotonic() - began
                 longest = STORE_FOR if kept and isinstance(error, StoreDown) else RECORD_FOR

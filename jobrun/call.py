@@ -15,7 +15,7 @@ from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.ledger import Ledger
-    from jobrun.lock import Keeper, Lock
+    from jobrun.lock import Lock
     from jobrun.places import Where
     from jobrun.process import Signals
 
@@ -49,7 +49,6 @@ class Situation(NamedTuple):
     began: float  # monotonic seconds
     owner: tuple[int, int] | None  # of what is made beside the ledger, where it is not us
     slot: int | None = None  # which of the locks beside the job's `lock` is (overlap.py)
-    keeper: Keeper | None = None  # of a lock of several machines, which is held too
 
 
 def note_holder(lock: Lock, call: Call, more: str = "") -> None:

@@ -13,12 +13,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import lastcall, options, places, process, schedule, turn
+from jobrun import lastcall, locks, options, process, schedule, turn
 from jobrun.by_hand import as_last_said, known_job
 from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
 from jobrun.ladder import PATIENCE, Ladder
 from jobrun.ledgers import open_ledger
-from jobrun.lock_file import FileLock
 from jobrun.plans import Plan
 from jobrun.rows import LOST, JobRow, Opening, RunRow
 from jobrun.value import NamedTuple
@@ -200,8 +199,7 @@ def _tell_end(halt: Halt, asked: RunRow) -> None:
 
 def _stop_orphans(halt: Halt, runs: Sequence[RunRow]) -> int:
     """Under the job's lock, which its guardian may still hold while it does the same."""
-    where = halt.call.where
-    lock = FileLock(places.locks_folder(where.beside), halt.job.name, where.owner)
+    lock = locks.of(halt.job.name, halt.call, halt.ledger)
     if not lock.acquire(halt.patience, halt.signals):
         if halt.signals.received:
             return EXIT_SIGNAL + halt.signals.received

@@ -20,6 +20,7 @@ from jobrun.options import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from jobrun.links import Input
 
@@ -38,12 +39,11 @@ class Job:
     __slots__ = (
         "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "condition",
         "cwd", "dry_run", "first", "give_up_on", "given", "inputs", "key", "key_file", "kill_after",
-        "lag", "ledger", "log_format", "lookback", "max_age", "max_attempts", "max_windows", "mode",
-        "name", "namespace", "ok_exit", "on_failure", "on_lost", "output", "overlap", "parallel",
-        "pause_after",
-        "quiet", "redo", "remind", "resume_after", "retries", "retry_delay", "retry_max_delay",
-        "retry_on", "schedule", "since", "stdin", "stop_after", "stuck_after", "timeout", "tz",
-        "until", "verbose", "wait", "window",
+        "lag", "ledger", "lock", "lock_ttl", "log_format", "lookback", "max_age", "max_attempts",
+        "max_windows", "mode", "name", "namespace", "ok_exit", "on_failure", "on_lost", "output",
+        "overlap", "parallel", "pause_after", "quiet", "redo", "remind", "resume_after", "retries",
+        "retry_delay", "retry_max_delay", "retry_on", "schedule", "since", "stdin", "stop_after",
+        "stuck_after", "timeout", "tz", "until", "verbose", "wait", "window",
     )  # fmt: skip
 
     accept_clock: bool
@@ -64,6 +64,8 @@ class Job:
     kill_after: int
     lag: int
     ledger: str | None
+    lock: str | None
+    lock_ttl: int | None
     log_format: str
     lookback: int | None
     max_age: int | None
@@ -113,6 +115,11 @@ class Job:
     def is_by_hand(self) -> bool:
         """Whether a person asks for windows by their names, so that it runs also while paused."""
         return self.mode not in (PLAIN, KEY, WINDOWS, LEAD)
+
+    @property
+    def ttl(self) -> int:
+        """Seconds after which another machine may have the lock of one that is not heard of."""
+        return max(30, 3 * self.kill_after) if self.lock_ttl is None else self.lock_ttl
 
     @property
     def has_grid(self) -> bool:
@@ -212,9 +219,10 @@ def make(
             option.removeprefix("--").replace("-", "_"): values[option]
             for option in (
                 "--busy-exit", "--catch-up", "--cwd", "--give-up-on", "--key-file", "--kill-after",
-                "--lag", "--ledger", "--lookback", "--max-age", "--max-attempts", "--max-windows",
-                "--namespace", "--ok-exit", "--on-failure", "--on-lost", "--parallel",
-                "--pause-after", "--redo", "--remind", "--resume-after", "--retries",
+                "--lag", "--ledger", "--lock", "--lock-ttl", "--lookback", "--max-age",
+                "--max-attempts", "--max-windows", "--namespace", "--ok-exit", "--on-failure",
+                "--on-lost", "--parallel", "--pause-after", "--redo", "--remind", "--resume-after",
+                "--retries",
                 "--retry-delay", "--retry-max-delay", "--retry-on", "--stdin", "--stop-after",
                 "--stuck-after", "--timeout", "--wait", "--window",
             )
@@ -349,6 +357,7 @@ def _check_together(mode: str, given: Mapping[str, str], values: Mapping[str, ob
         raise UsageError("--retries with --overlap allow: no later call goes on from a plain one")
     if "--retry-on" in given and "--give-up-on" in given:
         raise UsageError("--retry-on and --give-up-on: one of them says which codes are final")
+    _check_lock(given, values)
     delay, longest = given.get("--retry-delay"), given.get("--retry-max-delay")
     if delay and longest and parse_duration(longest, "") < parse_duration(delay, ""):
         raise UsageError(f"--retry-max-delay {longest} is less than --retry-delay {delay}")
@@ -364,6 +373,18 @@ def _check_together(mode: str, given: Mapping[str, str], values: Mapping[str, ob
                 " goes on from it",
                 f"{name} 1m; with --every, --cron or --key a later call goes on",
             )
+
+
+def _check_lock(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    lock, ttl, grace = values["--lock"], values["--lock-ttl"], values["--kill-after"]
+    if lock is not None:
+        _word("--lock", lock, ("session", "lease"))
+    if ttl is not None and ttl < 2 * grace + 1:
+        raise UsageError(
+            f"--lock-ttl {given['--lock-ttl']}: the command would have no time to end before"
+            f" another machine begins; at least {2 * grace + 1}s with --kill-after {grace}s",
+            f"--lock-ttl {2 * grace + 1}s; or a shorter --kill-after",
+        )
 
 
 def _log_format(given: Mapping[str, str], environ: Mapping[str, str]) -> str:

@@ -12,13 +12,12 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobrun import episodes, options, places, rows, turn
+from jobrun import episodes, locks, options, places, rows, turn
 from jobrun.attempts import Attempts
 from jobrun.call import Situation, note_holder
 from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
 from jobrun.ledgers import open_ledger
 from jobrun.living import Living, judge_open_runs
-from jobrun.lock_file import FileLock
 from jobrun.plans import Plan
 from jobrun.run import as_set, tell_ledger
 from jobrun.signals import Signals, catch
@@ -91,7 +90,7 @@ class Candidate:
     def _try(self) -> int | None:
         """The exit code; None: not now."""
         ledger = self._ledger or self._open()
-        lock = FileLock(places.locks_folder(self._call.where.beside), self._job.name, self._owner)
+        lock = locks.of(self._job.name, self._call, ledger, self._job)
         if not lock.acquire():
             self._stand_by(*lock.holder().split()[:3])
             return None
@@ -161,7 +160,7 @@ class Candidate:
         situation = Situation(job, call, ledger, lock, signals, time.monotonic(), owner)
         for _ in range(turn.REPLANS):
             row = ledger.job(job.name)
-            judged = judge_open_runs(ledger, job.name, call)
+            judged = judge_open_runs(ledger, job.name, call, lock)
             if judged.living:
                 self._meet(situation, judged.living[0])
                 return None

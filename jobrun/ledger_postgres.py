@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from jobrun.ledger_sql import SqlLedger
 from jobrun.postgres_database import Database
@@ -37,6 +37,11 @@ def open_ledger(
 
 
 class PostgresLedger(SqlLedger):
+    @property
+    def database(self) -> Database:
+        """Whose connection may hold the job's lock as well."""
+        return cast("Database", self._database)
+
     @property
     def shared(self) -> bool:
         """Its tables are jobrun's own, and its role's: nobody else reads what is in them."""

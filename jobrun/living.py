@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from jobrun import options, places, process
-from jobrun.errors import LedgerError, Refused
-from jobrun.lock_file import FileLock
+from jobrun import locks, places, process
+from jobrun.errors import LedgerError
 from jobrun.rows import RunRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.ledger import Ledger
+    from jobrun.lock import Lock
 
 
 class Living(NamedTuple):
@@ -39,7 +39,12 @@ class Judged(NamedTuple):
 
 
 def judge_open_runs(
-    ledger: Ledger, job: str, call: Call, slot: int | None = None, by_lock: bool = True
+    ledger: Ledger,
+    job: str,
+    call: Call,
+    lock: Lock | None = None,
+    slot: int | None = None,
+    by_lock: bool = True,
 ) -> Judged:
     """A wrapper alive means that its lock file was replaced, or that it runs beside others and
     holds a slot. A command alive means that its wrapper and guardian were both killed. In any case
@@ -47,12 +52,15 @@ def judge_open_runs(
     is looked at only.
 
     The processes are asked whatever host the row names: a machine may have been renamed, and a pid
-    of another boot or container is never taken for ours.
+    of another boot or container is never taken for ours. What other machines have under way is
+    asked of `lock`, the job's; None: the ledger is a file.
     """
     judged = Judged([], [])
     for row in ledger.open_runs(job):
         is_tried = by_lock and row.slot not in (None, slot)
         pids = () if is_tried and _is_held(row, call) else _left_of(row, call)
+        if pids is None and lock is not None and (row.slot is None or row.slot != slot):
+            pids = () if lock.is_elsewhere(row) else None
         if pids is not None:
             judged.living.append(Living(row, pids))
         elif not _has_ended_since(ledger, row):
@@ -72,7 +80,7 @@ def _left_of(row: RunRow, call: Call) -> tuple[int, ...] | None:
 
 def _is_held(row: RunRow, call: Call) -> bool:
     """Whether its wrapper or guardian has its slot, in whatever container they are."""
-    lock = FileLock(places.locks_folder(call.where.beside), row.job, call.where.owner, row.slot)
+    lock = locks.of_this_machine(row.job, call, row.slot)
     try:
         return not lock.acquire()
     finally:
@@ -91,14 +99,8 @@ def keys_of(living: Iterable[Living]) -> frozenset[str]:
 
 
 def _refuse_shared(row: RunRow, call: Call) -> None:
-    """A lock on a network filesystem may be free although its holder, on another host, is not; and
-    the lock of one host says nothing of a ledger that several share."""
-    if not call.where.is_file:
-        raise Refused(
-            f"run {row.id} of host {row.host} has not ended: this host is {call.caller.host}",
-            f"on {row.host}: {options.typed('status')} says whether it lives",
-        )
-    if places.filesystem(call.ledger) in places.NETWORK:
+    """A lock on a network filesystem may be free although its holder, on another host, is not."""
+    if call.where.is_file and places.filesystem(call.ledger) in places.NETWORK:
         raise LedgerError(
             f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
             f" {row.host} has not ended: this host is {call.caller.host}",

@@ -9,7 +9,10 @@ There are three answers. Busy is False and a skip. Not permitted and not support
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from jobrun.rows import RunRow
 
 
 class Interruption(Protocol):
@@ -37,6 +40,19 @@ class Lock(Protocol):
 
     def holder(self) -> str:
         """The line that the present or the last holder left; empty where there is none."""
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """Where several machines have a part in it: what keeps it, now that it is held."""
+
+    def is_held(self) -> bool:
+        """Whether it is still held, after it was taken; false: another may have it by now."""
+
+    def beside(self, slot: int) -> Lock:
+        """One of those beside it, counted from 1 (overlap.py)."""
+
+    def is_elsewhere(self, run: RunRow) -> bool:
+        """Whether a run without an end is under way on a machine that can't be asked of it."""
 
     def unlock(self) -> None:
         """Release it whoever has a copy of its descriptor."""
@@ -94,3 +110,28 @@ class Keeper(Protocol):
 
     def rest(self) -> None:
         """It is no longer driven: the connection, where there still is one, is its owner's."""
+
+
+class SharedLock(Protocol):
+    """A lock of several machines, held by a connection."""
+
+    @property
+    def keeper(self) -> Keeper:
+        """Once it is held."""
+
+    def acquire(self, wait: float = 0.0, signals: Interruption | None = None) -> bool:
+        """As of a Lock. Raises ConfigError where it would be none."""
+
+    def holder(self) -> str:
+        """Who has it, `host:pid`, as far as is known."""
+
+    def is_held(self) -> bool:
+        """As of a Lock. Where its connection is gone, a short while is spent to take it again."""
+
+    def is_free(self) -> bool:
+        """Whether nobody has it, looked at without taking it."""
+
+    def is_settled(self) -> bool:
+        """Whether it has been there for long enough that a holder would have taken it again."""
+
+    def release(self) -> None: ...

@@ -22,6 +22,7 @@ from jobrun.errors import UnsafePlace
 
 if TYPE_CHECKING:
     from jobrun.lock import Interruption
+    from jobrun.rows import RunRow
 
 # flock knows no timeout, so waiting is asking again: seldom enough to cost nothing.
 FIRST_PAUSE = 0.01  # seconds
@@ -48,6 +49,7 @@ class FileLock:
     def __init__(self, folder: str, job: str, ledger: str, slot: int | None = None) -> None:
         number = "" if slot is None else f".{slot}"
         self.path = os.path.join(folder, f"{places.slug(job)}{number}.lock")
+        self._of = folder, job, ledger
         self._folder = folder
         self._owner = os.stat(ledger)
         self._fd = -1
@@ -88,6 +90,19 @@ class FileLock:
             return os.pread(fd, _LINE, 0).partition(b"\n")[0].decode("utf-8", "replace")
         finally:
             os.close(fd)
+
+    @property
+    def keeper(self) -> None:
+        """It is the operating system's, who loses none."""
+
+    def is_held(self) -> bool:
+        return self._fd >= 0
+
+    def beside(self, slot: int) -> FileLock:
+        return FileLock(*self._of, slot)
+
+    def is_elsewhere(self, run: RunRow) -> bool:
+        return False
 
     def unlock(self) -> None:
         if self._fd >= 0 and sys.platform != "win32":  # there nobody has a copy

@@ -12,8 +12,11 @@ statement, so that a session that is not ours is left as it was.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
+
+from psycopg import sql
 
 from jobrun.boottime import boottime
 from jobrun.errors import ConfigError, JobrunError
@@ -23,9 +26,13 @@ if TYPE_CHECKING:
     from jobrun.lock import Interruption
     from jobrun.postgres_database import Database
 
-POLL = 1.0  # seconds, more or less by a fifth, so that those who wait don't ask all at once
+# Seconds, more or less by a fifth, so that those who wait don't ask all at once.
+POLL = 1.0
+POLL_AT_FIRST, AT_FIRST = 0.1, 30.0
 AFTER_A_LOSS = 1.5  # seconds in which whoever had the lock may take it again
 _TAKE_AGAIN = 1.0  # seconds
+# How a session that holds a lock calls itself, before host/pid: a colon would be a parameter's.
+_NAME = "jobrun "
 _FIRST_VERSION = 140_000  # that has idle_session_timeout
 
 _TAKE = """
@@ -37,7 +44,8 @@ SELECT pg_backend_pid(), CAST(got AS text),
        (SELECT to_char(backend_start AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS')
           FROM pg_stat_activity WHERE pid = pg_backend_pid()),
        CASE WHEN got THEN CAST(CAST(set_config('idle_session_timeout', '{ttl}', false)
-                                    AS interval) = interval '{ttl} milliseconds' AS text) END
+                                    AS interval) = interval '{ttl} milliseconds' AS text) END,
+       CASE WHEN got THEN set_config('application_name', {name}, false) END
   FROM session
 """
 
@@ -54,21 +62,38 @@ SELECT outcome, (SELECT o.host FROM jobrun_run AS o WHERE o.job = r.job AND o.ou
 COMMIT
 """
 
-_HELD = """
-SELECT 1 FROM pg_locks
- WHERE locktype = 'advisory' AND granted AND objsubid = 1
-   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-   AND CAST(classid AS bigint) = ? AND CAST(objid AS bigint) = ?
+# Whoever may see the session sees what it calls itself; others see that there is one.
+_HOLDER = """
+SELECT a.application_name FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND CAST(l.classid AS bigint) = ? AND CAST(l.objid AS bigint) = ?
 """
+
+_IS_SETTLED = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 seconds'"
+
+# What is set for the session is for as long as it holds a lock.
+_LET_GO = "SELECT pg_advisory_unlock({key})"
+_RESET = "; RESET idle_session_timeout; RESET application_name"
 
 
 class SessionLock:
-    """The lock of a job, or one of those beside it (`slot`, counted from 1)."""
+    """The lock of a job, or one of those beside it (`slot`, counted from 1).
+
+    `who` is what others are told of its holder; `ttl` and `kill_after` are seconds.
+    """
 
     def __init__(
-        self, database: Database, job: str, ttl: float, kill_after: float, slot: int | None = None
+        self,
+        database: Database,
+        job: str,
+        who: str,
+        ttl: float,
+        kill_after: float,
+        slot: int | None = None,
     ) -> None:
-        self.ttl = ttl
+        self._who = who
+        self._ttl = ttl
         self.keeper = Keeper(database, self, ttl, kill_after)
         self._database = database
         self._name = job if slot is None else f"{job}.{slot}"
@@ -79,11 +104,12 @@ class SessionLock:
     def acquire(self, wait: float = 0.0, signals: Interruption | None = None) -> bool:
         """Never twice: one release would leave it held."""
         assert not self._is_taken, self._name
-        limit = boottime() + wait
+        begun = boottime()
         connection = self._database.connection
         while not self._try():
-            left = limit - boottime()
-            pause = _about(POLL)
+            waited = boottime() - begun
+            left = wait - waited
+            pause = _about(POLL_AT_FIRST if waited < AT_FIRST else POLL)
             if connection is not self._database.connection:
                 connection, pause = self._database.connection, AFTER_A_LOSS
             if left <= 0 or (signals is not None and _interrupted(signals, min(pause, left))):
@@ -91,34 +117,58 @@ class SessionLock:
         return True
 
     def is_held(self) -> bool:
+        """What is written over its connection is proof enough where that is there."""
         if not self._is_taken:
             return False
-        return self.keeper.take_again(_TAKE_AGAIN)
+        if self.keeper.lost is None and not self._database.connection.closed:
+            return True
+        if self.keeper.take_again(_TAKE_AGAIN):
+            return True
+        self._let_go()
+        return False
 
     def is_free(self) -> bool:
-        """Whether nobody holds it, as far as one can see without a try."""
-        key = self._number() & (2**64 - 1)
-        return not self._database.rows(_HELD, (key >> 32, key & 0xFFFF_FFFF))
+        return not self._holders()
+
+    def holder(self) -> str:
+        for (name,) in self._holders():
+            if name and name.startswith(_NAME):
+                return name.removeprefix(_NAME).replace("/", ":")
+        return ""
+
+    def is_settled(self) -> bool:
+        ((is_settled,),) = self._database.rows(_IS_SETTLED)
+        return bool(is_settled)
 
     def release(self) -> None:
         if not self._is_taken:
             return
+        self._let_go()
+        if not self._database.connection.closed:
+            reset = "" if self._database.locks else _RESET
+            with suppress(JobrunError):  # then it is free as well
+                self._database.run_script(_LET_GO.format(key=self._key) + reset)
+
+    def _let_go(self) -> None:
         self._is_taken = False
         self._database.locks -= 1
         self.keeper.let_go()
-        if not self._database.connection.closed:
-            self._database.rows("SELECT pg_advisory_unlock(?)", (self._key,))
+
+    def _holders(self) -> list[tuple[str | None]]:
+        key = self._number() & (2**64 - 1)
+        return self._database.rows(_HOLDER, (key >> 32, key & 0xFFFF_FFFF))
 
     def _try(self) -> bool:
         self._check_version()
-        ((pid, got, since, is_set),) = self._database.rows(self._take(self._database.backend_pid))
+        taking = self._take(self._database.backend_pid)
+        ((pid, got, since, is_set, _),) = self._database.rows(taking)
         if got is None:
             raise self._no_session(pid)
         if got != "true":
             return False
         self._is_taken = True
         self._database.locks += 1
-        self._session, self._database.pause = (pid, since), self.ttl
+        self._session, self._database.pause = (pid, since), self._ttl
         if is_set != "true":
             self.release()
             raise _ignored(self._database.address)
@@ -140,7 +190,7 @@ class SessionLock:
 
     def taken(self, answer: Rows) -> bool:
         """The second row is how many sessions were ended, then how the lock is, then the run."""
-        _, (pid, got, since, is_set), *run = answer
+        _, (pid, got, since, is_set, _), *run = answer
         for outcome, host in run:
             if outcome is not None:
                 raise Taken(
@@ -154,7 +204,8 @@ class SessionLock:
     # -- what is asked ----------------------------------------------------------------------------
 
     def _take(self, pid: int) -> str:
-        return _TAKE.format(pid=pid, key=self._number(), ttl=int(self.ttl * 1000))
+        name = sql.Literal(_NAME + self._who.replace(":", "/")).as_string(None)
+        return _TAKE.format(pid=pid, key=self._number(), ttl=int(self._ttl * 1000), name=name)
 
     def _number(self) -> int:
         if self._key is None:

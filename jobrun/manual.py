@@ -25,7 +25,7 @@ WHAT COMES FIRST    --after --input --if
 ONE PIECE OF WORK   --key --key-file --window --dry-run
 THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
                     --output
-LOCK AND EXIT       -w --wait --overlap --busy-exit --stuck-after
+LOCK AND EXIT       --wait --overlap --busy-exit --stuck-after --lock --lock-ttl
 WHAT IS PRINTED     -q --quiet, -Q (output too), --remind, -v --verbose,
                     --log-format --ledger --namespace
 COMMAND may use {start} {end} {start_date} {last_date} {key} ...

@@ -198,6 +198,10 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
                "exit code where nothing ran because it could not be now"),
             _O("--stuck-after", "DUR", DURATION, "24h", ANY,
                "a lock held longer is a WARNING that quiet does not hide"),
+            _O("--lock", "session|lease", TEXT, "", ANY,
+               "on a server's ledger: what holds the job's lock among machines"),
+            _O("--lock-ttl", "DUR", DURATION, "", ANY,
+               "... and when that of a machine that is not heard of is free; 30s"),
         ),
     ),
     (

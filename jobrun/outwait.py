@@ -43,7 +43,9 @@ def until_ended(situation: Situation, runs: Sequence[RunRow]) -> bool:
 def _has_ended(situation: Situation, run: RunRow) -> bool:
     """Or has lost its wrapper: what is left then is for a look under the job's lock."""
     row = situation.ledger.run(run.id)
-    return row is None or row.outcome is not None or not process.wrapper_alive(run)
+    if row is None or row.outcome is not None:
+        return True
+    return not process.wrapper_alive(run) and not situation.lock.is_elsewhere(run)
 
 
 def lock_again(situation: Situation) -> int | None:

@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from jobrun import episodes, key_file, outwait, places, process, rows, skips, turn
+from jobrun import episodes, key_file, outwait, process, rows, skips, turn
 from jobrun.attempts import Attempts
 from jobrun.call import note_holder
 from jobrun.errors import EXIT_SIGNAL, JobrunError
 from jobrun.living import Judged, Living, judge_open_runs, keys_of
-from jobrun.lock_file import FileLock
 from jobrun.plans import Plan, Skip, Unit
 
 if TYPE_CHECKING:
@@ -121,7 +120,10 @@ class Beside:
         """The run of a call without --overlap allow."""
         open_runs = self._situation.ledger.open_runs(self._situation.job.name)
         alone = (run for run in open_runs if run.slot is None)
-        return next((run for run in alone if process.wrapper_alive(run)), None)
+        return next((run for run in alone if self._is_under_way(run)), None)
+
+    def _is_under_way(self, run: RunRow) -> bool:
+        return process.wrapper_alive(run) or self._gate.is_elsewhere(run)
 
     def _withdraw(self) -> int:
         """It was not to be had."""
@@ -144,7 +146,7 @@ class Beside:
             turn.hand_in(call, ledger, job.name)
             # The token is read first: a run that opens after the look for runs has taken another.
             row = ledger.job(job.name)
-            judged = judge_open_runs(ledger, job.name, call, self._situation.slot)
+            judged = judge_open_runs(ledger, job.name, call, self._gate, self._situation.slot)
             if (keeper := keeper_of(judged.living)) is not None:
                 if self._last is not None:
                     return self._end(*self._last)
@@ -237,10 +239,9 @@ class Beside:
         situation = self._situation
         if situation.slot is not None:
             return
-        folder = places.locks_folder(situation.call.where.beside)
         orphans = {each.run.slot for each in living}
         for number in count(1):
-            lock = FileLock(folder, situation.job.name, situation.call.where.owner, number)
+            lock = self._gate.beside(number)
             if number not in orphans and lock.acquire():
                 note_holder(lock, situation.call)
                 self._situation = situation._replace(lock=lock, slot=number)
@@ -271,7 +272,7 @@ class Beside:
         """As of any call, but others may have taken meanwhile what was left."""
         job, call, ledger = self._situation.job, self._situation.call, self._situation.ledger
         if job.has_grid and not work.paused and (len(plan.units) > 1 or plan.left != 0):
-            judged = judge_open_runs(ledger, job.name, call, by_lock=False)
+            judged = judge_open_runs(ledger, job.name, call, self._gate, by_lock=False)
             taken = keys_of(judged.living)
             try:
                 left, _, _ = turn.make_plan(job, ledger, call.now(), judged.lost, taken)

@@ -126,7 +126,7 @@ class Beginning(Beside):
         now = call.now()
         for _ in range(turn.REPLANS):
             row = ledger.job(job.name)
-            judged = judge_open_runs(ledger, job.name, call)
+            judged = judge_open_runs(ledger, job.name, call, self._gate)
             if (keeper := keeper_of(judged.living)) is not None:
                 return turn.skip_alive(situation, keeper)
             if self._tell_orphans(row, judged.living):
@@ -309,7 +309,7 @@ class Worker(Beside):
         job, call, ledger = situation.job, situation.call, situation.ledger
         for _ in range(turn.REPLANS):
             row = ledger.job(job.name)
-            judged = judge_open_runs(ledger, job.name, call, situation.slot)
+            judged = judge_open_runs(ledger, job.name, call, self._gate, situation.slot)
             self._lost.update({run.key: run for run in judged.lost if run.key is not None})
             plan = self._plan_next(row, judged)
             if plan.units:

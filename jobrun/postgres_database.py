@@ -41,6 +41,7 @@ from jobrun.places import name_of, without_password
 from jobrun.postgres_errors import explained, gone, is_gone, no_schema
 
 if TYPE_CHECKING:
+    from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn
 
     from jobrun.database import Parameters
@@ -67,7 +68,7 @@ SET LOCAL idle_in_transaction_session_timeout = {pause};
 SELECT set_config('synchronous_commit', 'on', true)
  WHERE current_setting('synchronous_commit') = 'off';
 SELECT pg_advisory_xact_lock({locks}, hashtext({schema} || '/' || {job}));
-SELECT CAST(pg_current_xact_id() AS text)
+{limit}SELECT CAST(pg_current_xact_id() AS text)
 """
 
 # Where there is no ledger yet it will be made in the first schema of the search path.
@@ -88,6 +89,10 @@ SELECT setval(ids.name, :largest)
   FROM (SELECT CAST(pg_get_serial_sequence(:place, 'id') AS regclass) AS name) AS ids
  WHERE coalesce(pg_sequence_last_value(ids.name), 0) < :largest
 """
+
+# Also where we are stopped between two statements of a pipeline, which is no idleness.
+_LIMIT = "SET LOCAL transaction_timeout = {pause};\n"
+_HAS_LIMIT = 170_000
 
 
 class Database:
@@ -128,6 +133,7 @@ class Database:
     def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Every row of a query."""
         cursor = self._execute(sql, parameters)
+        self._answer()
         with self._errors():
             return cursor.fetchall()
 
@@ -221,12 +227,15 @@ class Database:
         values: dict[str, object] = {**waits, "locks": _LOCKS, "schema": self.schema, "job": job}
         literals = {name: sql.Literal(value) for name, value in values.items()}
         with self._errors(patience):
-            cursor = self._alive().execute(sql.SQL(_BEGIN).format(**literals))
+            connection = self._alive()
+            is_limited = job and connection.info.server_version >= _HAS_LIMIT
+            limit = sql.SQL(_LIMIT if is_limited else "").format(**literals)
+            cursor = connection.execute(sql.SQL(_BEGIN).format(limit=limit, **literals))
             while cursor.nextset():
                 pass
             ((number,),) = cursor.fetchall()
             if job:
-                self._pipeline = self._entered.enter_context(self.connection.pipeline())
+                self._pipeline = self._entered.enter_context(_pipeline(self.connection))
         return str(number)
 
     def commit(self, number: str) -> None:
@@ -238,6 +247,8 @@ class Database:
         except psycopg.Error as error:
             if not is_gone(error):
                 raise
+            with suppress(psycopg.Error):
+                self._leave_pipeline()
             if not self._has_committed(number):
                 raise explained(error, self.address, 0) from error
 
@@ -393,6 +404,25 @@ class Transaction:
                 self._database.commit(self._number)
         finally:
             self.roll_back()
+
+
+class _Pipeline(psycopg.Pipeline):
+    """psycopg's own ends with a Flush after the Sync, and fetches with one. The server takes that
+    for a sign of life after which it waits for more, and no longer looks how long we are idle."""
+
+    def _exit_gen(self) -> PQGen[None]:
+        return self._sync_gen()
+
+
+@contextmanager
+def _pipeline(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[psycopg.Pipeline]:
+    """connection.pipeline(), with ours."""
+    pipeline = connection._pipeline = _Pipeline(connection)
+    try:
+        with pipeline:
+            yield pipeline
+    finally:
+        connection._pipeline = None
 
 
 class _Instant(Loader):

@@ -47,7 +47,7 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
     "53": (Refused, "the server has no room left", "its disk, memory or max_connections"),
     "40": (Refused, "others write at the same moment", "the next call tries again"),
 }
-_GONE = ("08", "57P", "25P03")
+_GONE = ("08", "57P", "25P03", "25P04")
 
 
 def explained(error: psycopg.Error, address: str, patience: float) -> Exception:

@@ -15,11 +15,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobrun import options, places, skips
+from jobrun import locks, options, places, skips
 from jobrun.call import Situation, note_holder
 from jobrun.errors import EXIT_SIGNAL
 from jobrun.ledgers import is_there, open_ledger
-from jobrun.lock_file import FileLock
 from jobrun.signals import catch
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
 
 
 def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
-    lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
+    lock = locks.of(job.name, call, ledger, job)
     if not lock.acquire(job.wait, signals):
         if signals.received:
             return EXIT_SIGNAL + signals.received
@@ -111,7 +110,7 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
 def _beside_others(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
     from jobrun import overlap
 
-    lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
+    lock = locks.of(job.name, call, ledger, job)
     owner = places.other_owner(os.stat(call.where.owner))
     return overlap.take(Situation(job, call, ledger, lock, signals, began, owner))
 
@@ -122,11 +121,11 @@ def _in_parallel(job: Job, call: Call, ledger: Ledger, signals: Signals, began: 
     def enter(signals: Signals) -> Situation:
         """As the worker that this process is."""
         mine = call._replace(caller=call.caller._replace(pid=os.getpid()))
-        lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
         ledger = open_ledger(call.where, mine.caller)
+        lock = locks.of(job.name, mine, ledger, job)
         return situation._replace(call=mine, ledger=ledger, lock=lock, signals=signals)
 
-    lock = FileLock(places.locks_folder(call.where.beside), job.name, call.where.owner)
+    lock = locks.of(job.name, call, ledger, job)
     owner = places.other_owner(os.stat(call.where.owner))
     situation = Situation(job, call, ledger, lock, signals, began, owner)
     return parallel.take(situation, enter)

@@ -56,7 +56,7 @@ def _take(situation: Situation) -> int | None:
         hand_in(call, ledger, job.name)
         # The token is read first: a run that opens after the look for runs has taken another.
         row = ledger.job(job.name)
-        judged = living.judge_open_runs(ledger, job.name, call)
+        judged = living.judge_open_runs(ledger, job.name, call, situation.lock)
         if judged.living:
             return _withdraw(situation, judged.living)
         with told_if_refused(situation, now):

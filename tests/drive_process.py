@@ -73,7 +73,7 @@ def made_keeper(arguments: list[Any] | None) -> Keeper | None:
         from jobrun.postgres_database import Database
 
         job, address, ttl, kill_after = arguments
-        lock = SessionLock(Database(address), job, ttl, kill_after)
+        lock = SessionLock(Database(address), job, "db1:1", ttl, kill_after)
         assert lock.acquire()
         return lock.keeper
     from tests.keeper_double import Double

@@ -15,7 +15,7 @@ from jobrun.postgres_database import Database
 
 def hold(address: str, ttl: float, run: int) -> None:
     database = Database(address)
-    lock = SessionLock(database, "sales", ttl, kill_after=ttl / 6)
+    lock = SessionLock(database, "sales", "db1:4711", ttl, kill_after=ttl / 6)
     assert lock.acquire(20)
     keeper = lock.keeper
     keeper.guard(run)

@@ -60,8 +60,8 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call skips episodes key_file command report replay attempt attempts living outwait turn"
-        " by_hand setting overlap parallel foreseen run lead halt",
+        "call machines locks skips episodes key_file command report replay attempt attempts living"
+        " outwait turn by_hand setting overlap parallel foreseen run lead halt",
         "words time options planning places lines ledger lock process output tables",
     ),
     (

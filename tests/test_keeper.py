@@ -330,11 +330,10 @@ def test_command_has_three_descriptors(driven: Driven, server: Server) -> None:
 
 CALL = """
 import sys
-from jobrun import run
+from jobrun.lock_file import FileLock
 from tests import frozen
 from tests.keeper_double import Double
-made = run.Situation
-run.Situation = lambda *given: made(*given)._replace(keeper=Double(sys.argv[2], 0.2, 20, ""))
+FileLock.keeper = Double(sys.argv[2], 0.2, 20, "")
 sys.exit(frozen.run(float(sys.argv[1]), sys.argv[3:]))
 """
 NOW = "1788523500"  # 2026-09-04T12:05Z

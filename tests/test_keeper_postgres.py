@@ -39,7 +39,7 @@ def address(postgres: str) -> Iterator[str]:
 @pytest.fixture
 def rival(address: str) -> Iterator[SessionLock]:
     with closing(Database(address)) as database:
-        yield SessionLock(database, "sales", TTL, KILL_AFTER)
+        yield SessionLock(database, "sales", "db2:1", TTL, KILL_AFTER)
 
 
 @pytest.fixture

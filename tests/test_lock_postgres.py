@@ -78,7 +78,7 @@ def address(postgres: str) -> Iterator[str]:
 @contextmanager
 def rival(address: str) -> Iterator[SessionLock]:
     with closing(Database(address)) as database:
-        yield SessionLock(database, "sales", TTL, 0.3)
+        yield SessionLock(database, "sales", "db2:1", TTL, 0.3)
 
 
 def free_after(lock: SessionLock, begun: float) -> float:
@@ -105,8 +105,8 @@ def test_one_holder(address: str) -> None:
         begun = boottime()
         assert not lock.acquire()
         assert boottime() - begun < 1
-        assert not lock.is_free()
-        other = SessionLock(lock._database, "sales", TTL, 0.3, slot=1)
+        assert (lock.is_free(), lock.holder()) == (False, "db1:4711")
+        other = SessionLock(lock._database, "sales", "db2:1", TTL, 0.3, slot=1)
         assert other.is_free()
         assert other.acquire()
         other.release()
@@ -255,7 +255,10 @@ def test_a_connection_that_is_lost_between_two_statements(address: str) -> None:
         with rival(address) as other:
             query(address, f"SELECT pg_terminate_backend({database.backend_pid})")
             assert other.acquire(5)
+            with pytest.raises(Refused):
+                database.rows("SELECT 1")
             assert not lock.is_held()
+            assert database.rows("SELECT 1") == [(1,)], "bound to it no longer"
 
 
 def test_a_server_without_the_setting(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,3 +306,38 @@ def relayed(address: str) -> Iterator[tuple[str, Callable[[], None]]]:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+
+@pytest.mark.parametrize("last", ["read", "put"])
+def test_a_holder_that_is_stopped_in_a_transaction(address: str, last: str) -> None:
+    """Others wait for it no longer than the ttl, wherever in it that was."""
+    ttl = 1.0
+    with closing(Database(address)) as database, closing(Database(address)) as other:
+        lock = SessionLock(database, "sales", "db1:1", ttl, 0)
+        assert lock.acquire()
+        with suppress(Refused), database.writing(job="sales"):
+            if last == "read":
+                database.rows("SELECT version FROM jobrun_meta")
+            else:
+                database.put("UPDATE jobrun_meta SET version = version")
+            begun = boottime()
+            with other.writing(10, job="sales"):
+                pass
+            assert boottime() - begun < ttl + 0.5
+            database.put("UPDATE jobrun_meta SET version = version + 1")
+        lock.release()
+        assert database.rows("SELECT version FROM jobrun_meta") == [(1,)]
+
+
+def test_a_holder_that_is_stopped_right_after_its_transaction(address: str) -> None:
+    """The server counts from there, whatever way the transaction was sent."""
+    with closing(Database(address)) as database, rival(address) as other:
+        lock = SessionLock(database, "sales", "db1:1", 1.0, 0)
+        assert lock.acquire()
+        with database.writing(job="sales"):
+            database.put("UPDATE jobrun_meta SET version = version")
+        begun = boottime()
+        assert 0.8 < free_after(other, begun) < 1.5
+        with pytest.raises(Refused):
+            database.rows("SELECT 1")
+        lock.release()

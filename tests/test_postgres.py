@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.conftest import PYTHON, Jobrun
+from tests.conftest import PYTHON, Jobrun, until
 
 HOURLY = ("run", "sales", "--every", "1h")
 NOW, LATER = "2026-09-04T12:05Z", "2026-09-04T13:05Z"
@@ -94,17 +94,21 @@ def test_no_password_is_told(on_postgres: Jobrun) -> None:
     assert "hush" not in str([*os.walk(on_postgres.folder)])
 
 
-def test_an_open_run_of_another_host_is_not_taken_for_lost(on_postgres: Jobrun) -> None:
-    """Nobody here can tell: nothing runs, and the line names the host that can."""
+def test_an_open_run_of_another_host_whose_lock_nobody_has(on_postgres: Jobrun) -> None:
+    """It is lost, and its window runs again: whoever runs holds the job's lock on the server."""
     on_postgres(*HOURLY, "--", "true", now=NOW)
     query(
         on_postgres,
         "UPDATE jobrun_run SET host = 'db9', ended = NULL, outcome = NULL, took = NULL,"
         " exit_code = NULL, output_bytes = NULL",
     )
-    refused = on_postgres(*HOURLY, "--", "echo", "ran", now=LATER)
-    assert (refused.status, refused.stdout) == (75, "")
-    assert "host db9" in refused.stderr
+    settled = "SELECT now() - pg_postmaster_start_time() > interval '3 s'"
+    until(lambda: query(on_postgres, settled) == [(True,)], "a server that is no longer new")
+    again = on_postgres(*HOURLY, "--", "echo", "{start_hour}", now=LATER)
+    assert (again.status, again.stdout) == (0, "12\n")
+    assert query(on_postgres, "SELECT host, outcome FROM jobrun_run ORDER BY id LIMIT 1") == [
+        ("db9", "lost")
+    ]
 
 
 def test_tables_that_are_not_as_they_were_made(on_postgres: Jobrun) -> None:

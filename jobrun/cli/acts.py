@@ -10,8 +10,8 @@ from jobrun import (
     asked,
     asked_again,
     living,
+    locks,
     options,
-    places,
     process,
     run,
     schedule,
@@ -26,12 +26,11 @@ from jobrun.errors import Refused, UsageError
 from jobrun.instants import iso
 from jobrun.ledger import Ledger
 from jobrun.ledgers import open_ledger
-from jobrun.lock_file import FileLock
 from jobrun.plans import Note
 from jobrun.rows import BY_HAND, DEAD, FAILED, HELD, RESOLVED, JobRow, Opening, WindowRow
 
 if TYPE_CHECKING:
-    from jobrun.lock import Interruption
+    from jobrun.lock import Interruption, Lock
     from jobrun.schedule import Grid
 
 
@@ -182,10 +181,10 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
     signals = process.catch()
     try:
         known_job(ledger, name)
-        with locked(call, ledger, name, signals):
+        with locked(call, ledger, name, signals) as lock:
             # Its token before the look: a run that opens after it has taken another.
             row = known_job(ledger, name)
-            refuse_alive(ledger, name, call)
+            refuse_alive(ledger, name, call, lock)
             yield ledger, row
     finally:
         signals.restore()
@@ -195,22 +194,22 @@ def under_lock(call: Call, name: str) -> Iterator[tuple[Ledger, JobRow]]:
 @contextmanager
 def locked(
     call: Call, ledger: Ledger, name: str, signals: Interruption | None = None
-) -> Iterator[None]:
+) -> Iterator[Lock]:
     """The lock of a job, on record or not. Raises Refused where it is busy."""
-    lock = FileLock(places.locks_folder(call.where.beside), name, call.where.owner)
+    lock = locks.of(name, call, ledger)
     if not lock.acquire(0, signals):
         raise _busy(ledger, name)
     try:
         note_holder(lock, call)
         turn.hand_in(call, ledger, name)
-        yield
+        yield lock
     finally:
         lock.release()
 
 
-def refuse_alive(ledger: Ledger, name: str, call: Call) -> None:
+def refuse_alive(ledger: Ledger, name: str, call: Call, lock: Lock) -> None:
     """What a run that lives goes by is not changed under it, whatever its lock says."""
-    judged = living.judge_open_runs(ledger, name, call)
+    judged = living.judge_open_runs(ledger, name, call, lock)
     if judged.alive is not None:
         pids = ",".join(map(str, judged.pids or (judged.alive.pid,)))
         others = f", and {len(judged.living) - 1} beside it" if len(judged.living) > 1 else ""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import command, foreseen, options, overlap, places, tables, turn
+from jobrun import command, foreseen, locks, options, overlap, places, tables, turn
 from jobrun import job as jobs
 from jobrun.by_hand import as_it_would_be
 from jobrun.call import Call, this_caller
@@ -95,7 +95,8 @@ def _as_it_is(call: Call, folder: str) -> Ledger:
 def _screen(job: Job, call: Call, ledger: Ledger, source: str, is_now: bool) -> Screen:
     """What runs now keeps a call of now from its turn; to one of later it leaves the rest."""
     now = call.now()
-    judged = judge_open_runs(ledger, job.name, call, by_lock=False)
+    lock = locks.of(job.name, call, ledger, job) if ledger.open_runs(job.name) else None
+    judged = judge_open_runs(ledger, job.name, call, lock, by_lock=False)
     taken = keys_of(judged.living)
     plan, grid, _ = turn.make_plan(job, ledger, now, judged.lost, taken)
     holder = foreseen.holder(job, ledger, judged.living)

@@ -193,8 +193,8 @@ def _take(call: Call, ledger: Ledger, read: Exported, part: Part) -> int:
     """The exit code. Another history, or a job that is running: the other jobs are no worse."""
     has_lock = False
     try:
-        with acts.locked(call, ledger, part.name):
-            acts.refuse_alive(ledger, part.name, call)
+        with acts.locked(call, ledger, part.name) as lock:
+            acts.refuse_alive(ledger, part.name, call, lock)
             has_lock = True
             taken = ledger.take_import(read, part, _kept(call, read, part))
     except (UsageError, Refused) as error:

@@ -1,0 +1,139 @@
+"""The lock of a job on several machines: that of this machine first, then that of all of them.
+
+What this machine can tell by itself costs no server anything, and the guardian of a command has the
+first as ever. Who has the second is asked where processes can't be: a run of another machine that
+has no end on record is under way as long as its lock is held, and lost when it is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jobrun import lastcall
+from jobrun.errors import UsageError
+from jobrun.value import NamedTuple
+
+if TYPE_CHECKING:
+    from jobrun.call import Call
+    from jobrun.job import Job
+    from jobrun.ledger import Ledger
+    from jobrun.lock import Interruption, Keeper, Lock, SharedLock
+    from jobrun.lock_file import FileLock
+    from jobrun.rows import RunRow
+
+TTL, KILL_AFTER = 30, 10  # seconds, where no call says so
+
+
+class Terms(NamedTuple):
+    """How a job's lock is kept."""
+
+    kind: str
+    ttl: float  # seconds after which a holder that says nothing has lost it
+    kill_after: float
+
+
+def lock(name: str, call: Call, ledger: Ledger, job: Job | None, here: FileLock) -> Lock:
+    """See locks.of; `here` is that of this machine."""
+    terms = _terms(name, ledger, job)
+    if call.where.is_file:
+        raise UsageError(
+            f"--lock {terms.kind}: the ledger {call.ledger} is a file, which has none",
+            "--ledger postgresql://user@host/database",
+        )
+
+    def shared(slot: int | None) -> SharedLock:
+        return _shared(name, call, ledger, terms, slot)
+
+    return MachinesLock(here, shared, call.caller.host)
+
+
+def _terms(name: str, ledger: Ledger, job: Job | None) -> Terms:
+    if job is not None:
+        return Terms(job.lock or "session", job.ttl, job.kill_after)
+    last = lastcall.of(ledger.job(name))
+    return Terms(last.options.get("--lock", "session"), TTL, KILL_AFTER)
+
+
+def _shared(
+    name: str, call: Call, ledger: Ledger, terms: Terms, slot: int | None = None
+) -> SharedLock:
+    from jobrun.ledger_postgres import PostgresLedger
+    from jobrun.lock_postgres import SessionLock
+
+    assert isinstance(ledger, PostgresLedger)
+    who = f"{call.caller.host}:{call.caller.pid}"
+    return SessionLock(ledger.database, name, who, terms.ttl, terms.kill_after, slot)
+
+
+class MachinesLock:
+    """`here` is this machine's, `of_all` makes the other one, the job's or that of a slot, and
+    `host` is this machine."""
+
+    def __init__(
+        self,
+        here: FileLock,
+        of_all: Callable[[int | None], SharedLock],
+        host: str,
+        slot: int | None = None,
+    ) -> None:
+        self._here = here
+        self._of_all = of_all
+        self._host = host
+        self._shared = of_all(slot)
+        self._is_taken = False
+        self._was_busy_here = True
+
+    @property
+    def fd(self) -> int:
+        return self._here.fd
+
+    @property
+    def keeper(self) -> Keeper | None:
+        return self._shared.keeper if self._is_taken else None
+
+    def acquire(self, wait: float = 0.0, signals: Interruption | None = None) -> bool:
+        limit = time.monotonic() + wait
+        self._was_busy_here = not self._here.acquire(wait, signals)
+        if self._was_busy_here:
+            return False
+        try:
+            self._is_taken = self._shared.acquire(max(0.0, limit - time.monotonic()), signals)
+        finally:
+            if not self._is_taken:
+                self._here.release()
+        return self._is_taken
+
+    def note(self, text: str) -> None:
+        self._here.note(text)
+
+    def holder(self) -> str:
+        return self._here.holder() if self._was_busy_here else self._shared.holder()
+
+    def is_held(self) -> bool:
+        return self._is_taken and self._shared.is_held()
+
+    def unlock(self) -> None:
+        self._let_go()
+        self._here.unlock()
+
+    def release(self) -> None:
+        self._let_go()
+        self._here.release()
+
+    def _let_go(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._shared.release()
+
+    def beside(self, slot: int) -> MachinesLock:
+        return MachinesLock(self._here.beside(slot), self._of_all, self._host, slot)
+
+    def is_elsewhere(self, run: RunRow) -> bool:
+        if run.slot is None and self._is_taken:
+            # Its lock is ours. Right after a restart of the server its holder may not have had the
+            # time to take it again.
+            return run.host != self._host and not self._shared.is_settled()
+        shared = self._of_all(run.slot)
+        return not (shared.is_free() and shared.is_settled())

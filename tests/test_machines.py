@@ -1,0 +1,229 @@
+"""Several machines on one ledger: each window once, whoever of them dies, is stopped or cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.conftest import PYTHON, Jobrun, instant, is_alive, until
+from tests.ledger_calls import schema_of
+from tests.scenes import Held, field, linux
+
+psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
+
+from jobrun.boottime import boottime  # noqa: E402
+from jobrun.lock_postgres import SessionLock  # noqa: E402
+from jobrun.postgres_database import Database  # noqa: E402
+
+pytestmark = linux
+
+HOURLY = ("--every", "1h")
+NOW = "2026-09-04T12:05Z"
+
+
+class Machine(Jobrun):
+    """jobrun on a machine of its own, all on one ledger."""
+
+    def __init__(self, folder: Path, host: str, address: str) -> None:
+        folder.mkdir()
+        super().__init__(folder)
+        self.host = host
+        self.address = address
+        self.environment |= {"JOBRUN_LEDGER": address, "JOBRUN_HOME": str(folder)}
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def argv(self, *argv: str, now: str | None = None) -> list[str]:
+        seconds = "-" if now is None else str(instant(now))
+        return [PYTHON, "-m", "tests.other_host", self.host, seconds, *argv]
+
+    def start(self, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
+        self._started.append(super().start(*argv, **options))
+        return self._started[-1]
+
+    def end(self) -> None:
+        """Of a test that failed."""
+        for process in self._started:
+            process.kill()
+            with process:  # closes its pipes
+                pass
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(psycopg.connect(self.address, autocommit=True)) as server:
+            cursor = server.execute(sql)
+            return cursor.fetchall() if cursor.description else []
+
+    def end_session(self, held: Held) -> None:
+        """That of a call, on the server."""
+        name = f"jobrun {self.host}/{held.wrapper.pid}"
+        ended = self.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            f" WHERE application_name = '{name}'"
+        )
+        assert ended == [(True,)]
+
+    def crash(self, held: Held) -> None:
+        """All that it runs is gone at once."""
+        guardian = Path(f"/proc/{held.pid}/stat").read_text().rpartition(")")[2].split()[1]
+        for pid in (held.wrapper.pid, int(guardian), held.pid):
+            os.kill(pid, signal.SIGKILL)
+        held.wrapper.communicate()
+
+
+@pytest.fixture
+def alpha(tmp_path: Path, postgres: str) -> Iterator[Machine]:
+    with schema_of(postgres) as address:
+        alpha = Machine(tmp_path / "alpha", "alpha", address)
+        yield alpha
+        alpha.end()
+
+
+@pytest.fixture
+def beta(tmp_path: Path, alpha: Machine) -> Iterator[Machine]:
+    beta = Machine(tmp_path / "beta", "beta", alpha.address)
+    yield beta
+    beta.end()
+
+
+def runs(machine: Machine) -> list[tuple[Any, ...]]:
+    return machine.rows("SELECT host, attempt, outcome FROM jobrun_run ORDER BY id")
+
+
+@pytest.fixture
+def lock(alpha: Machine) -> Iterator[SessionLock]:
+    """That of the job, to look at it."""
+    with closing(Database(alpha.address)) as database:
+        yield SessionLock(database, "sales", "test:1", 30, 1)
+
+
+def test_the_second_withdraws(alpha: Machine, beta: Machine) -> None:
+    """Quickly, and it names the machine that runs."""
+    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    begun = boottime()
+    second = beta("run", "sales", *HOURLY, "--", "echo", "ran", now=NOW)
+    assert boottime() - begun < 5
+    assert (second.status, second.stdout) == (0, "")
+    assert "SKIPPED job=sales reason=lock-held" in second.stderr
+    assert field(second.stderr, "holder") == f"alpha:{held.wrapper.pid}"
+    assert held.release().status == 0
+    assert beta("run", "sales", *HOURLY, "-v", "--", "echo", "ran", now=NOW).stdout == ""
+    assert runs(alpha) == [("alpha", 1, "succeeded")]
+
+
+def test_a_machine_that_crashes(alpha: Machine, beta: Machine, lock: SessionLock) -> None:
+    """Another one has its lock at once, and does the window as the second attempt."""
+    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    assert not lock.is_free()
+    begun = boottime()
+    alpha.crash(held)
+    until(lock.is_free, "the lock")
+    assert boottime() - begun < 0.2
+    until(lock.is_settled, "a server that has been there for a while")
+    again = beta("run", "sales", *HOURLY, "--", "true", now=NOW)
+    assert (again.status, [line.split()[1] for line in again.lines]) == (0, ["LOST", "PROCESSED"])
+    assert runs(alpha) == [("alpha", 1, "lost"), ("beta", 2, "succeeded")]
+
+
+def test_a_wrapper_that_is_stopped(alpha: Machine, beta: Machine) -> None:
+    """Its command is dead before the other machine begins; what it says later is refused."""
+    ttl, more = 4, ("--lock-ttl", "4s", "-k", "1s")
+    held = Held(alpha, "sales", *HOURLY, *more, now=NOW)
+    second = beta.start("run", "sales", *HOURLY, "--wait", "10s", "--", "echo", "up", now=NOW)
+    waits = "SELECT count(*) > 1 FROM pg_stat_activity WHERE application_name LIKE 'jobrun%'"
+    until(lambda: alpha.rows(waits) == [(True,)], "the other machine")
+    begun = boottime()
+    os.kill(held.wrapper.pid, signal.SIGSTOP)
+    assert second.stdout is not None
+    assert second.stdout.readline() == b"up\n"
+    took = boottime() - begun
+    assert not is_alive(held.pid)
+    second.communicate(timeout=20)
+    os.kill(held.wrapper.pid, signal.SIGCONT)
+    late = held.release()
+    assert took < ttl + 0.5
+    assert (late.status, "FENCED" in late.stderr) == (76, True)
+    assert runs(alpha) == [("alpha", 1, "fenced"), ("beta", 2, "succeeded")]
+
+
+def test_a_session_that_is_ended(alpha: Machine, beta: Machine, lock: SessionLock) -> None:
+    """The command goes on, and nobody else begins; also the next window is done by this call."""
+    held = Held(alpha, "sales", *HOURLY, "--first", "2026-09-04T10:00Z", now=NOW)
+    alpha.end_session(held)
+    until(lambda: lock.holder() == f"alpha:{held.wrapper.pid}", "the lock taken again")
+    assert "lock-held" in beta("run", "sales", *HOURLY, "--", "true", now=NOW).stderr
+    assert held.release().status == 0
+    assert runs(alpha) == [("alpha", 1, "succeeded")] * 2
+
+
+def test_replicas_of_one_crontab(alpha: Machine, beta: Machine, tmp_path: Path) -> None:
+    """A short job, one of three late: it runs once a window."""
+    gamma = Machine(tmp_path / "gamma", "gamma", alpha.address)
+    hours = [f"2026-09-04T{hour:02}:00:30Z" for hour in range(10, 14)]
+    for hour in hours:
+        started = [machine.start("run", "sales", *HOURLY, "--", "sleep", "0.02", now=hour)
+                   for machine in (alpha, beta)]  # fmt: skip
+        until(lambda first=started[0]: first.poll() is not None, "the first")  # type: ignore[misc]
+        started.append(gamma.start("run", "sales", *HOURLY, "--", "sleep", "0.02", now=hour))
+        for each in started:
+            each.communicate(timeout=20)
+            assert each.returncode == 0
+    found = alpha.rows("SELECT key, count(*) FROM jobrun_run GROUP BY key")
+    assert sorted(count for _, count in found) == [1] * len(hours)
+
+
+def test_beside_each_other(alpha: Machine, beta: Machine) -> None:
+    """--overlap allow: each has windows of its own; those of a machine that crashed run again."""
+    since = ("--first", "2026-09-04T10:00Z", "--overlap", "allow")
+    first = Held(alpha, "sales", *HOURLY, *since, now=NOW)
+    second = Held(beta, "sales", *HOURLY, *since, now=NOW)
+    held = alpha("run", "sales", *HOURLY, *since, "--", "true", now=NOW)
+    assert "reason=lock-held" in held.stderr
+    alone = beta("run", "sales", *HOURLY, "--", "true", now=NOW)
+    assert field(alone.stderr, "holder") == f"alpha:{first.wrapper.pid}"
+    alpha.crash(first)
+    with closing(Database(alpha.address)) as database:
+        slot = SessionLock(database, "sales", "test:1", 30, 1, slot=1)
+        until(slot.is_free, "the slot")
+    again = beta("run", "sales", *HOURLY, *since, "--", "echo", "{start_hour}", now=NOW)
+    assert (again.status, again.stdout) == (0, "10\n")
+    assert second.release().status == 0
+    assert sorted(runs(alpha)) == [
+        ("alpha", 1, "lost"), ("beta", 1, "succeeded"), ("beta", 2, "succeeded"),
+    ]  # fmt: skip
+
+
+def test_between_two_tries(alpha: Machine, beta: Machine, lock: SessionLock) -> None:
+    """The lock is kept while a call waits to try again, for longer than the ttl."""
+    more = ("--retries", "1", "--retry-delay", "3s", "--lock-ttl", "1s", "-k", "0s")
+    script = f"test -e {alpha.folder}/tried || {{ touch {alpha.folder}/tried; exit 1; }}"
+    call = alpha.start("run", "sales", *HOURLY, *more, "--", "sh", "-c", script, now=NOW)
+    until((alpha.folder / "tried").exists, "the first try")
+    until(lambda: ("alpha", 1, "failed") in runs(alpha), "its record")
+    begun = boottime()
+    until(lambda: lock.is_free() or boottime() - begun > 1.5, "more than the ttl")
+    assert not lock.is_free()
+    assert "lock-held" in beta("run", "sales", *HOURLY, "--", "true", now=NOW).stderr
+    call.communicate(timeout=20)
+    assert (call.returncode, len(runs(alpha))) == (0, 2)
+
+
+def test_a_ttl_that_leaves_no_time(alpha: Machine) -> None:
+    """2: the command could not be ended before another machine begins."""
+    wrong = alpha("run", "sales", "--lock-ttl", "20s", "--", "true")
+    assert (wrong.status, "at least 21s" in wrong.stderr) == (2, True)
+
+
+def test_what_a_person_does_waits_for_other_machines(alpha: Machine, beta: Machine) -> None:
+    """`skip` and the like are refused while one of them runs."""
+    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    refused = beta("forget", "sales", "--yes", now=NOW)
+    assert (refused.status, "alpha" in refused.stderr) == (75, True)
+    assert held.release().status == 0
+    assert beta("forget", "sales", "--yes", now=NOW).status == 0
