@@ -204,6 +204,7 @@ def make(
         output="on-failure" if values["-Q"] else values["--output"],
         overlap="allow" if values["--parallel"] else values["--overlap"],
         log_format=_log_format(given, environ),
+        lock=_lock(given, environ),
         accept_schedule=bool(values["--accept-schedule"]),
         accept_clock=bool(values["--accept-clock"]),
         dry_run=bool(values["--dry-run"]),
@@ -219,7 +220,7 @@ def make(
             option.removeprefix("--").replace("-", "_"): values[option]
             for option in (
                 "--busy-exit", "--catch-up", "--cwd", "--give-up-on", "--key-file", "--kill-after",
-                "--lag", "--ledger", "--lock", "--lock-ttl", "--lookback", "--max-age",
+                "--lag", "--ledger", "--lock-ttl", "--lookback", "--max-age",
                 "--max-attempts", "--max-windows", "--namespace", "--ok-exit", "--on-failure",
                 "--on-lost", "--parallel", "--pause-after", "--redo", "--remind", "--resume-after",
                 "--retries",
@@ -343,6 +344,8 @@ def _key(name: str, given: Mapping[str, str]) -> str | None:
     return f"{name}:{key}"
 
 
+LOCKS = ("session", "lease")  # of the ledger's own server
+
 # A plain run has no row that a later call could go on from.
 _OF_RETRIES = ("--retry-delay", "--retry-max-delay", "--retry-on", "--give-up-on")
 LONGEST_WAIT = MINUTE  # that a call waits itself, its lock held
@@ -376,15 +379,31 @@ def _check_together(mode: str, given: Mapping[str, str], values: Mapping[str, ob
 
 
 def _check_lock(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
-    lock, ttl, grace = values["--lock"], values["--lock-ttl"], values["--kill-after"]
-    if lock is not None:
-        _word("--lock", lock, ("session", "lease"))
+    ttl, grace = values["--lock-ttl"], values["--kill-after"]
     if ttl is not None and ttl < 2 * grace + 1:
         raise UsageError(
             f"--lock-ttl {given['--lock-ttl']}: the command would have no time to end before"
             f" another machine begins; at least {2 * grace + 1}s with --kill-after {grace}s",
             f"--lock-ttl {2 * grace + 1}s; or a shorter --kill-after",
         )
+
+
+def _lock(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    """An address is read where it is used."""
+    name = "--lock" if "--lock" in given else "JOBRUN_LOCK"
+    text = given.get("--lock") or environ.get("JOBRUN_LOCK") or None
+    if text is None or text in LOCKS:
+        return text
+    scheme, _, place = text.partition("://")
+    if scheme not in ("redis", "rediss", "unix") or not place:
+        close = options.nearest(text, LOCKS) or "redis://host:6379/0"
+        raise UsageError(f'{name} "{text}": session, lease or redis://host', f"--lock {close}")
+    if name == "--lock" and (":" in place.rpartition("@")[0] or "password=" in place):
+        raise UsageError(
+            "--lock with a password: on a command line, and on record, it is everybody's to read",
+            "REDISCLI_AUTH=... in the environment, or all of it: JOBRUN_LOCK=redis://:...@host/0",
+        )
+    return text
 
 
 def _log_format(given: Mapping[str, str], environ: Mapping[str, str]) -> str:

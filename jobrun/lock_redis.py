@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from jobrun.redis_address import Address
 
 PATIENCE = 2.0  # seconds for a connection, or for an answer
+NO_ANSWER = f"no answer within {PATIENCE:g} s"
 POLL = 0.05  # seconds between two questions of a call that waits
 LOOK = 1.0  # seconds between two looks at a holder that nobody hears of
 SETTLED = 3  # seconds that a server is up, before what it does not know of is nobody's
@@ -108,11 +109,10 @@ class RedisLock:
         address: Address,
         job: str,
         who: str,
-        *,
         ttl: float,
         kill_after: float,
-        namespace: str = "",
         slot: int | None = None,
+        namespace: str = "",
     ) -> None:
         self.key = f"jobrun:{namespace}:{'' if slot is None else slot}:{job}"
         self.ttl = ttl
@@ -380,7 +380,7 @@ class RedisKeeper:
         if self.lost:
             return
         if self._owed and now >= self._asked + PATIENCE:
-            self._give_up(now, f"no answer within {PATIENCE:g} s")
+            self._give_up(now, NO_ANSWER)
         if self._is_unheard and now >= self.until - LAST_WORD:
             self.lost = f"{self._lease.server}: {self._trouble or 'no answer'}"
         elif not self._owed and now >= self._next:
@@ -404,6 +404,8 @@ class RedisKeeper:
                 if now < self.until:
                     return True
                 known, self._next = self._answers, now  # it had come long ago: we were stopped
+        if self._owed:
+            self._give_up(now, NO_ANSWER)
         return False
 
     def _await(self, seconds: float) -> None:

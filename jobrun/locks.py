@@ -24,5 +24,13 @@ def of(name: str, call: Call, ledger: Ledger, job: Job | None = None) -> Lock:
     return machines.lock(name, call, ledger, job, here)
 
 
+def check(job: Job, call: Call) -> None:
+    """Raises UsageError (2) for a lock that can't be, before anything is made."""
+    if job.lock is not None:
+        from jobrun import machines
+
+        machines.check(job, call)
+
+
 def of_this_machine(name: str, call: Call, slot: int | None = None) -> FileLock:
     return FileLock(places.locks_folder(call.where.beside), name, call.where.owner, slot)

@@ -32,16 +32,12 @@ class Terms(NamedTuple):
     kind: str
     ttl: float  # seconds after which a holder that says nothing has lost it
     kill_after: float
+    namespace: str
 
 
 def lock(name: str, call: Call, ledger: Ledger, job: Job | None, here: FileLock) -> Lock:
     """See locks.of; `here` is that of this machine."""
-    terms = _terms(name, ledger, job)
-    if call.where.is_file:
-        raise UsageError(
-            f"--lock {terms.kind}: the ledger {call.ledger} is a file, which has none",
-            "--ledger postgresql://user@host/database",
-        )
+    terms = _terms(name, call, ledger, job)
 
     def shared(slot: int | None) -> SharedLock:
         return _shared(name, call, ledger, terms, slot)
@@ -49,21 +45,43 @@ def lock(name: str, call: Call, ledger: Ledger, job: Job | None, here: FileLock)
     return MachinesLock(here, shared, call.caller.host)
 
 
-def _terms(name: str, ledger: Ledger, job: Job | None) -> Terms:
+def check(job: Job, call: Call) -> None:
+    """Whether its lock could be had at all, before anything is made. Raises UsageError."""
+    assert job.lock is not None
+    if "://" in job.lock:
+        from jobrun import redis_address
+
+        redis_address.read(job.lock, call.environ)
+    elif call.where.is_file:
+        raise UsageError(
+            f"--lock {job.lock}: the ledger {call.ledger} is a file, which has none",
+            "--ledger postgresql://user@host/database, or --lock redis://host:6379/0",
+        )
+
+
+def _terms(name: str, call: Call, ledger: Ledger, job: Job | None) -> Terms:
     if job is not None:
-        return Terms(job.lock or "session", job.ttl, job.kill_after)
-    last = lastcall.of(ledger.job(name))
-    return Terms(last.options.get("--lock", "session"), TTL, KILL_AFTER)
+        space = call.where.namespace or job.namespace or ""
+        return Terms(job.lock or "session", job.ttl, job.kill_after, space)
+    last = lastcall.of(ledger.job(name)).options.get("--lock")
+    kind = last or call.environ.get("JOBRUN_LOCK") or "session"
+    return Terms(kind, TTL, KILL_AFTER, call.where.namespace or "")
 
 
 def _shared(
     name: str, call: Call, ledger: Ledger, terms: Terms, slot: int | None = None
 ) -> SharedLock:
+    who = f"{call.caller.host}:{call.caller.pid}"
+    if "://" in terms.kind:
+        from jobrun import redis_address
+        from jobrun.lock_redis import RedisLock
+
+        server = redis_address.read(terms.kind, call.environ)
+        return RedisLock(server, name, who, terms.ttl, terms.kill_after, slot, terms.namespace)
     from jobrun.ledger_postgres import PostgresLedger
     from jobrun.lock_postgres import SessionLock
 
     assert isinstance(ledger, PostgresLedger)
-    who = f"{call.caller.host}:{call.caller.pid}"
     return SessionLock(ledger.database, name, who, terms.ttl, terms.kill_after, slot)
 
 

@@ -60,6 +60,7 @@ def refuse_early(job: Job, call: Call) -> None:
         from jobrun import key_file
 
         key_file.check(job.key_file)
+    locks.check(job, call)
     if job.has_grid and not is_there(call.where):
         from jobrun import turn
 

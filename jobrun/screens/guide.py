@@ -80,6 +80,8 @@ jobrun skips JOB lists them, jobrun explain JOB WHEN tells them of one window.
 ENVIRONMENT = """\
 jobrun reads
   JOBRUN_LEDGER      the ledger, where --ledger is not given
+  JOBRUN_LOCK        the lock among machines, where --lock is not given
+  REDISCLI_AUTH      the password of a redis:// address that has none
   JOBRUN_HOME        the folder of the default ledger
   JOBRUN_QUIET       1: as --quiet
   JOBRUN_LOG_FORMAT  text or json

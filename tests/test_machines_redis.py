@@ -1,0 +1,355 @@
+"""Several machines and one lock on a Redis server: each with a ledger of its own, or one of all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.conftest import PYTHON, Jobrun, instant, is_alive, until
+from tests.cut import cable
+from tests.ledger_calls import schema_of
+from tests.redis_calls import ask, is_settled
+from tests.scenes import Held, field, linux
+
+pytestmark = linux
+
+HOURLY = ("--every", "1h")
+NOW = "2026-09-04T12:05Z"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[str]:
+    with servers.valkey() as address:
+        until(lambda: is_settled(address), "a server that gives something away")
+        yield address
+
+
+@pytest.fixture
+def redis(shared: str) -> str:
+    """The address of an empty server."""
+    ask(shared, "FLUSHALL")
+    return shared
+
+
+class Machine(Jobrun):
+    """jobrun on a machine of its own."""
+
+    def __init__(self, folder: Path, host: str, lock: str, ledger: str | None = None) -> None:
+        folder.mkdir()
+        super().__init__(folder)
+        self.host = host
+        self.environment |= {"JOBRUN_LOCK": lock, "JOBRUN_HOME": str(folder)}
+        if ledger is not None:
+            self.environment["JOBRUN_LEDGER"] = ledger
+
+    def argv(self, *argv: str, now: str | None = None) -> list[str]:
+        seconds = "-" if now is None else str(instant(now))
+        return [PYTHON, "-m", "tests.other_host", self.host, seconds, *argv]
+
+
+@pytest.fixture
+def alpha(tmp_path: Path, redis: str) -> Machine:
+    return Machine(tmp_path / "alpha", "alpha", redis)
+
+
+@pytest.fixture
+def beta(tmp_path: Path, redis: str) -> Machine:
+    return Machine(tmp_path / "beta", "beta", redis)
+
+
+@pytest.fixture
+def both(tmp_path: Path, redis: str, postgres: str) -> Iterator[tuple[Machine, Machine]]:
+    """On one ledger."""
+    with schema_of(postgres) as address:
+        yield (
+            Machine(tmp_path / "one", "alpha", redis, address),
+            Machine(tmp_path / "two", "beta", redis, address),
+        )
+
+
+def words(stderr: str) -> list[str]:
+    return [line.split()[1] for line in stderr.splitlines() if line.startswith("jobrun: ")]
+
+
+# -- a ledger each --------------------------------------------------------------------------------
+
+
+def test_the_second_withdraws(alpha: Machine, beta: Machine) -> None:
+    """It names the machine that runs; what it has not done itself is still to be done by it."""
+    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    second = beta("run", "sales", *HOURLY, "--", "echo", "ran", now=NOW)
+    assert (second.status, second.stdout) == (0, "")
+    assert "SKIPPED job=sales reason=lock-held" in second.stderr
+    assert f"alpha:{held.wrapper.pid}" in second.stderr
+    assert held.release().status == 0
+    assert beta("run", "sales", *HOURLY, "--", "echo", "ran", now=NOW).stdout == "ran\n"
+
+
+# Says so where it is not alone; its folder is there as long as it runs.
+ALONE = ("sh", "-c", 'mkdir "$0" || exit 9; sleep 0.02; rmdir "$0"')
+
+
+def test_two_are_never_at_work_at_the_same_moment(
+    alpha: Machine, beta: Machine, tmp_path: Path
+) -> None:
+    """Calls as fast as they come, on both, each waiting for its turn."""
+    command = (*ALONE, str(tmp_path / "at-work"))
+    calls = [
+        machine.start("run", "sales", "--wait", "30s", "-q", "--", *command)
+        for machine in (alpha, beta) * 4
+    ]
+    found = [(call.communicate(timeout=60)[1].decode(), call.returncode) for call in calls]
+    assert [status for _, status in found] == [0] * 8, found
+    runs = "select count(*) from jobrun_run where outcome = 'succeeded'"
+    assert alpha.query(runs) == beta.query(runs) == [(4,)]
+
+
+def test_without_the_lock_they_are(alpha: Machine, beta: Machine, tmp_path: Path) -> None:
+    """The test above can fail."""
+    command = ("sh", "-c", 'mkdir "$0" || exit 9; read _; rmdir "$0"', str(tmp_path / "at-work"))
+    for machine in (alpha, beta):
+        del machine.environment["JOBRUN_LOCK"]
+    first = alpha.start("run", "sales", "--stdin", "inherit", "--", *command, stdin=subprocess.PIPE)
+    until((tmp_path / "at-work").exists, "the first")
+    assert beta("run", "sales", "--", *command).status == 9
+    first.communicate(b"\n", timeout=20)
+
+
+def test_a_wrapper_that_is_killed(alpha: Machine, beta: Machine) -> None:
+    """Its command is dead before the other machine begins, a second later."""
+    held = Held(alpha, "sales", now=NOW)
+    began = time.monotonic()
+    held.wrapper.kill()
+    second = beta("run", "sales", "--wait", "20s", "--", "echo", "up", now=NOW)
+    took = time.monotonic() - began
+    assert not is_alive(held.pid)
+    assert (second.status, second.stdout) == (0, "up\n")
+    assert 1.0 < took < 2.5
+    held.wrapper.communicate()
+
+
+STUBBORN = (
+    PYTHON,
+    "-uc",
+    "import os, signal; signal.signal(15, signal.SIG_IGN); print(os.getpid()); signal.pause()",
+)
+
+
+def test_a_command_that_ignores_term_keeps_the_lock_until_it_is_dead(
+    alpha: Machine, beta: Machine
+) -> None:
+    """Its guardian holds the presence of the wrapper that was killed."""
+    held = Held(alpha, "sales", "-k", "2s", command=STUBBORN)
+    second = beta.start(
+        "run", "sales", "--wait", "20s", "--", "echo", "up",
+    )  # fmt: skip
+    held.wrapper.kill()
+    assert second.stdout is not None
+    assert second.stdout.readline() == b"up\n"
+    assert not is_alive(held.pid)
+    second.communicate(timeout=20)
+    held.wrapper.communicate()
+
+
+def test_a_wrapper_that_is_stopped(alpha: Machine, beta: Machine) -> None:
+    """Its command is dead before the other machine begins; and it says so when it goes on."""
+    held = Held(alpha, "sales", "--lock-ttl", "4s", "-k", "1s", now=NOW)
+    began = time.monotonic()
+    os.kill(held.wrapper.pid, signal.SIGSTOP)
+    second = beta("run", "sales", "--wait", "20s", "--", "echo", "up", now=NOW)
+    took = time.monotonic() - began
+    assert not is_alive(held.pid)
+    assert second.stdout == "up\n"
+    os.kill(held.wrapper.pid, signal.SIGCONT)
+    late = held.release()
+    assert (late.status, "what=lock-lost" in late.stderr) == (76, True), late
+    assert took < 4 + 1
+
+
+def test_a_connection_that_is_killed(alpha: Machine, beta: Machine, redis: str) -> None:
+    """The command goes on, and nobody else begins."""
+    held = Held(alpha, "sales", now=NOW)
+    before = ask(redis, "GET", "jobrun:::sales")
+    ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
+    until(lambda: ask(redis, "PUBSUB", "CHANNELS"), "its presence")
+    assert ask(redis, "GET", "jobrun:::sales") == before
+    assert "lock-held" in beta("run", "sales", "--", "true", now=NOW).stderr
+    assert held.release().status == 0
+
+
+def test_a_wrapper_that_is_killed_after_its_connection_was(
+    alpha: Machine, beta: Machine, redis: str
+) -> None:
+    """Its guardian has the new socket: a command that ignores TERM is dead first, as ever."""
+    held = Held(alpha, "sales", "-k", "2s", command=STUBBORN)
+    ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
+    until(lambda: ask(redis, "PUBSUB", "CHANNELS"), "its presence")
+    second = beta.start(
+        "run", "sales", "--wait", "20s", "--", "echo", "up",
+    )  # fmt: skip
+    until(lambda: ask(redis, "CLIENT", "LIST").count("name=jobrun ") > 1, "the second")
+    held.wrapper.kill()
+    assert second.stdout is not None
+    assert second.stdout.readline() == b"up\n"
+    assert not is_alive(held.pid)
+    second.communicate(timeout=20)
+    held.wrapper.communicate()
+
+
+def test_a_server_that_is_cut_off(tmp_path: Path, redis: str) -> None:
+    """The command is ended in time, and the reason is on record."""
+    with cable(redis) as (wire, near):
+        alpha = Machine(tmp_path / "cut", "alpha", near)
+        held = Held(alpha, "sales", "--lock-ttl", "4s", "-k", "1s")
+        began = time.monotonic()
+        wire.is_cut = True
+        held.wrapper.wait(20)
+        assert time.monotonic() - began < 4 - 1
+        end = held.release()
+        assert end.status == 76, end
+        assert "lost the lock: " in end.stderr
+        assert "no answer" in end.stderr
+
+
+def test_a_command_that_ends_while_its_server_is_cut_off(tmp_path: Path, redis: str) -> None:
+    """It has done its work, and that is on record; the server is waited for once, and not long."""
+    with cable(redis) as (wire, near):
+        alpha = Machine(tmp_path / "cut", "alpha", near)
+        held = Held(alpha, "sales")
+        began = time.monotonic()
+        wire.is_cut = True
+        end = held.release()
+        assert time.monotonic() - began < 3
+        assert end.status == 0, end
+        assert alpha.query("select outcome from jobrun_run") == [("succeeded",)]
+
+
+def test_name_spaces_are_apart(alpha: Machine, beta: Machine) -> None:
+    """Staging does not block production."""
+    held = Held(alpha, "sales", now=NOW)
+    staging = beta("run", "sales", "--namespace", "staging", "--", "echo", "up", now=NOW)
+    assert staging.stdout == "up\n"
+    assert held.release().status == 0
+
+
+# -- one ledger -----------------------------------------------------------------------------------
+
+
+def test_a_machine_that_crashes(both: tuple[Machine, Machine]) -> None:
+    """Another one does its window, as the second attempt; a killed command leaves none behind."""
+    alpha, beta = both
+    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    assert field(beta("run", "sales", *HOURLY, "--", "true", now=NOW).stderr, "holder") == (
+        f"alpha:{held.wrapper.pid}"
+    )
+    held.wrapper.kill()
+    again = beta("run", "sales", *HOURLY, "--wait", "20s", "--", "true", now=NOW)
+    assert (again.status, words(again.stderr)) == (0, ["LOST", "PROCESSED"])
+    held.wrapper.communicate()
+
+
+def test_a_machine_that_was_stopped_is_refused_its_result(both: tuple[Machine, Machine]) -> None:
+    """The token is the ledger's: what comes late is fenced."""
+    alpha, beta = both
+    held = Held(alpha, "sales", *HOURLY, "--lock-ttl", "4s", "-k", "1s", now=NOW)
+    os.kill(held.wrapper.pid, signal.SIGSTOP)
+    again = beta("run", "sales", *HOURLY, "--wait", "20s", "--", "true", now=NOW)
+    assert (again.status, words(again.stderr)) == (0, ["LOST", "PROCESSED"])
+    os.kill(held.wrapper.pid, signal.SIGCONT)
+    late = held.release()
+    assert (late.status, "FENCED" in late.stderr) == (76, True)
+
+
+def test_beside_each_other(both: tuple[Machine, Machine]) -> None:
+    """--overlap allow: each has a slot, and a window of its own."""
+    alpha, beta = both
+    more = (*HOURLY, "--overlap", "allow", "--first", "2026-09-04T10:00Z", "--max-windows", "1")
+    held = [Held(machine, "sales", *more, now=NOW) for machine in (alpha, beta)]
+    third = alpha("run", "sales", *more, "--", "echo", "ran", now=NOW)
+    assert (third.stdout, "lock-held" in third.stderr) == ("", True)
+    assert [each.release().status for each in held] == [0, 0]
+    assert "processed 2" in alpha("windows", "sales", now=NOW).stdout
+
+
+def test_several_windows_under_one_lock(both: tuple[Machine, Machine], redis: str) -> None:
+    """It is asked for between them, and its loss ends the call."""
+    alpha, _ = both
+    more = (*HOURLY, "--first", "2026-09-04T09:00Z")
+    steals = (
+        "sh",
+        "-c",
+        'test "$JOBRUN_KEY" != "$0" || exec "$@"',
+        "sales:2026-09-04T10:00:00+00:00",
+    )
+    thief = (
+        PYTHON,
+        "-c",
+        f"""
+from tests.redis_calls import ask
+ask({redis!r}, "SET", "jobrun:::sales", "other - db9:1 since 12:00")
+""",
+    )
+    found = alpha("run", "sales", *more, "--", *steals, *thief, now=NOW)
+    assert words(found.stderr).count("PROCESSED") == 2, found.stderr
+    assert found.status == 75, found
+    assert "lost" in found.stderr
+
+
+# -- what is wrong --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lock", "status", "said"),
+    [
+        ("redis://127.0.0.1:1/0", 75, "out of reach (Connection refused)"),
+        ("redis://h/sales", 2, '"sales" is no number of a database'),
+        ("redis://u:s3cret@h/0", 2, "--lock with a password"),
+        ("redis://h/0?password=s3cret", 2, "--lock with a password"),
+        ("memcached://h", 2, "session, lease or redis://host"),
+        ("sesion", 2, "hint: --lock session"),
+        ("session", 2, "is a file, which has none"),
+    ],
+)
+def test_what_is_wrong_is_said(jobrun: Jobrun, lock: str, status: int, said: str) -> None:
+    """Nothing runs; where the call is wrong nothing is made either."""
+    found = jobrun("run", "sales", "--lock", lock, "--", "echo", "ran")
+    assert (found.status, found.stdout) == (status, "")
+    assert said in found.stderr
+    assert "s3cret" not in found.stderr
+    assert jobrun.ledger.exists() == (status == 75)
+
+
+def test_who_is_not_let_in_hears_how(jobrun: Jobrun, redis: str) -> None:
+    """78; the password comes from the environment then."""
+    ask(redis, "ACL", "SETUSER", "cron", "on", ">s3cret", "~jobrun:*", "&jobrun:*", "+@all")
+    call = ("run", "sales", "--lock", redis.replace("//", "//cron@"), "--", "echo", "ran")
+    found = jobrun(*call, env={"REDISCLI_AUTH": "wrong"})
+    assert (found.status, "WRONGPASS" in found.stderr, "wrong" in found.stderr) == (78, True, False)
+    assert "REDISCLI_AUTH" in found.stderr
+    assert jobrun(*call, env={"REDISCLI_AUTH": "s3cret"}).stdout == "ran\n"
+
+
+def test_what_was_run_with_it_is_run_again_with_it(alpha: Machine, beta: Machine) -> None:
+    """`rerun` takes over the lock of the last call."""
+    address = alpha.environment.pop("JOBRUN_LOCK")
+    alpha("run", "sales", *HOURLY, "--lock", address, "--", "true", now=NOW)
+    held = Held(beta, "sales", now=NOW)
+    found = alpha("rerun", "sales", "2026-09-04T11:00Z", now=NOW)
+    assert "lock-held" in found.stderr
+    assert held.release().status == 0
+
+
+def test_an_idle_call_asks_no_server(jobrun: Jobrun) -> None:
+    """Nor does a look."""
+    jobrun("run", "sales", *HOURLY, "--", "true", now=NOW)
+    env: dict[str, Any] = {"JOBRUN_LOCK": "redis://nowhere.invalid"}
+    for argv in (("run", "sales", *HOURLY, "--", "true"), ("status",), ("plan", "sales")):
+        assert jobrun(*argv, now=NOW, env=env).status == 0
