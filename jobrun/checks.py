@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -14,16 +14,20 @@ from typing import NamedTuple
 from jobrun import lastcall, outbox, places
 from jobrun.consent import YEAR_2000
 from jobrun.errors import JobrunError
-from jobrun.instants import MINUTE, iso
+from jobrun.instants import DAY, MINUTE, iso
 from jobrun.ledger import Ledger
 from jobrun.lock_file import FileLock
 from jobrun.options import typed
 from jobrun.places import Where
+from jobrun.rows import FAR, HostRow, Server
 from jobrun.screen import plural
+from jobrun.screens.hosts import ahead, versions
 from jobrun.screens.outbox import step, summary
 
 OK, WARN, FAIL = "ok", "WARN", "FAIL"
 PACKAGES = ("typer", "rich", "croniter", "portalocker")
+FIRST_VERSION = 140_000  # of PostgreSQL, that ends a session of which it hears nothing
+RECENT = 7 * DAY  # a host that was seen before that says nothing of now
 # Where cron looks where the crontab has no PATH line.
 CRON_PATH = "/usr/bin:/bin"
 RECOVER = "keep a copy; sqlite3 FILE .recover saves what can be read of a damaged file"
@@ -44,6 +48,7 @@ class Patient(NamedTuple):
     trouble: JobrunError | None  # why it could not be opened
     environ: Mapping[str, str]
     now: int
+    host: str
 
 
 def examine(patient: Patient) -> Iterator[Check]:
@@ -230,6 +235,71 @@ def _outbox(patient: Patient) -> Iterator[Check]:
     yield Check(grade, "outbox", summary(found, patient.now), step(found))
 
 
+def _server(patient: Patient) -> Iterator[Check]:
+    server = patient.ledger.server() if patient.ledger is not None else None
+    if server is None:
+        return
+    if server.number < FIRST_VERSION:
+        hint = "--lock lease; or PostgreSQL 14 and later"
+        yield Check(WARN, "server", f"PostgreSQL {server.version}: no lock of a session", hint)
+    else:
+        yield Check(OK, "server", f"PostgreSQL {server.version}")
+    if not server.is_direct:
+        found = "a connection pooler is in between: it hands a session's lock to other clients"
+        yield Check(WARN, "server", found, "the server's own port in the address; or --lock lease")
+    if server.fsync == "off":
+        found = "fsync is off: where its machine crashes what is on record may be gone"
+        yield Check(WARN, "server", found, "fsync = on in postgresql.conf")
+    yield from _role(server)
+
+
+def _role(server: Server) -> Iterator[Check]:
+    role = server.role
+    if not server.may_change:
+        found = f"{role}; the tables are {server.owner}'s, who alone can change them"
+        hint = f"a new version of jobrun is first called as {server.owner}; or GRANT {server.owner}"
+        yield Check(WARN, "role", found, f"{hint} TO {role}")
+    elif server.is_superuser:
+        hint = "CREATE ROLE jobrun LOGIN; CREATE SCHEMA jobrun AUTHORIZATION jobrun"
+        yield Check(WARN, "role", f"{role} is a superuser: more than jobrun needs", hint)
+    else:
+        yield Check(OK, "role", role)
+    if server.synchronous_commit == "off":
+        found = "synchronous_commit is off: jobrun's own transactions turn it on, a command's not"
+        yield Check(WARN, "role", found, f"ALTER ROLE {role} SET synchronous_commit = on")
+
+
+def _hosts(patient: Patient) -> Iterator[Check]:
+    rows = patient.ledger.hosts() if patient.ledger is not None else []
+    rows = [row for row in rows if row.last_seen > patient.now - RECENT]
+    yield from _skew(patient, rows)
+    found = versions(rows)
+    if len(found) > 1:
+        each = "; ".join(f"{version} on {_some(names)}" for version, names in found.items())
+        hint = "pip install --upgrade jobrun, on every machine"
+        yield Check(WARN, "hosts", f"versions of jobrun differ: {each}", hint)
+    elif len(rows) > 1:
+        yield Check(OK, "hosts", _some([row.host for row in rows]), typed("hosts"))
+
+
+def _skew(patient: Patient, rows: Sequence[HostRow]) -> Iterator[Check]:
+    """Of this host as it is, of the others as they were."""
+    hint = "windows close by a host's own clock: set it by NTP (timedatectl, chronyc tracking)"
+    this = None if patient.ledger is None else patient.ledger.skew
+    if this is not None:
+        grade = OK if abs(this) <= FAR else WARN
+        found = f"this host's clock is {ahead(this)} the server's"
+        yield Check(grade, "skew", found, None if grade == OK else hint)
+    for row in rows:
+        if row.is_far and row.host != patient.host:
+            yield Check(WARN, "skew", f"{row.host}'s is {ahead(row.skew)} the server's", hint)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+
+
 def _clock(patient: Patient) -> Iterator[Check]:
     jobs = patient.ledger.jobs() if patient.ledger is not None else []
     seen = max((job.largest_now for job in jobs), default=0)
@@ -269,10 +339,11 @@ def _versions(patient: Patient) -> Iterator[Check]:
 
     python = ".".join(map(str, sys.version_info[:3]))
     found = [f"python {python} ({sys.executable})", f"sqlite {sqlite3.sqlite_version}"]
-    versions = {package: _version(package) for package in PACKAGES}
-    found += [f"{package} {version}" for package, version in versions.items() if version]
+    wanted = PACKAGES if patient.where.is_file else (*PACKAGES, "psycopg")
+    installed = {package: _version(package) for package in wanted}
+    found += [f"{package} {version}" for package, version in installed.items() if version]
     yield Check(OK, "versions", ", ".join(found))
-    for package in (package for package, version in versions.items() if version is None):
+    for package in (package for package, version in installed.items() if version is None):
         yield Check(FAIL, "versions", f"{package} is missing", f"pip install {package}")
     if sqlite3.sqlite_version_info < (3, 34):
         yield Check(FAIL, "versions", f"sqlite {sqlite3.sqlite_version}: 3.34 is needed")
@@ -338,6 +409,8 @@ CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
     _lock,
     _redis,
     _ledger,
+    _server,
+    _hosts,
     _outbox,
     _other_ledgers,
     _clock,

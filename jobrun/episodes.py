@@ -1,4 +1,5 @@
-"""Events that are written once an episode, however many calls meet it. Under the job's lock.
+"""What is told once an episode, however many calls meet it: by events, under the job's lock, or by
+the row of a host.
 
 A call every minute would write one a minute: a clock that is wrong for a night, a command that
 outlived its wrapper.
@@ -6,16 +7,18 @@ outlived its wrapper.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from jobrun import lastcall
-from jobrun.errors import ConfigError
+from jobrun import lastcall, options
+from jobrun.errors import ConfigError, JobrunError
 from jobrun.instants import iso
 from jobrun.rows import REFUSED, Opening
 
 if TYPE_CHECKING:
-    from jobrun.call import Situation
-    from jobrun.errors import JobrunError
+    from jobrun.call import Call, Situation
+    from jobrun.job import Job
+    from jobrun.ledger import Ledger
     from jobrun.plans import Skip
     from jobrun.rows import JobRow, RunRow
 
@@ -86,6 +89,20 @@ def blocked(situation: Situation, skip: Skip, now: int) -> None:
     fields = {"job": job, "what": BLOCKED, "key": skip.key, **skip.fields}
     call.lines.event("WARNING", {**fields, "at": call.now()})
     call.lines.say("hint", skip.hint or "")
+
+
+def clock_skew(ledger: Ledger, job: Job, call: Call) -> None:
+    """This host's clock is far from the server's: its windows close at another time than those of
+    other hosts. Told by the first call that finds it so, of whatever job."""
+    known = ledger.host(call.caller.host)
+    if ledger.skew is None or (known is not None and known.is_far):
+        return
+    with suppress(JobrunError):  # it keeps nothing from running
+        ledger.note_host(call.now())
+    skew = f"{ledger.skew / 1000:+.1f}s"
+    fields = {"job": job.name, "what": "clock-skew", "host": call.caller.host, "skew": skew}
+    call.lines.event("WARNING", {**fields, "at": call.now()})
+    call.lines.say("hint", f"windows close by this host's clock: NTP; {options.typed('hosts')}")
 
 
 def _is_told(situation: Situation, kind: str, detail: str) -> bool:

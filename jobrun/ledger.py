@@ -22,12 +22,14 @@ from jobrun.rows import (
     EventRow,
     Finished,
     Gap,
+    HostRow,
     JobRow,
     Opened,
     Opening,
     Pause,
     Result,
     RunRow,
+    Server,
     Setting,
     SkipRow,
     WindowRow,
@@ -55,6 +57,9 @@ class Ledger(Protocol):
     @property
     def shared(self) -> bool:
         """Whether it lies in a database of the user's own."""
+
+    skew: int | None
+    """Milliseconds that this host's clock is ahead of the server's; None: a file has none."""
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -87,8 +92,8 @@ class Ledger(Protocol):
     def count_blocks(self, job: str, since: int, until: int) -> int:
         """How many windows have a row or lie in a gap, of those that start in [since, until)."""
 
-    def open_runs(self, job: str) -> list[RunRow]:
-        """Runs without an outcome, oldest first."""
+    def open_runs(self, job: str | None = None) -> list[RunRow]:
+        """Runs without an outcome, of one job or of all; oldest first."""
 
     def run(self, run_id: int) -> RunRow | None: ...
 
@@ -99,6 +104,7 @@ class Ledger(Protocol):
         since: int | None = None,
         limit: int = 20,
         until: int | None = None,
+        host: str | None = None,
     ) -> list[RunRow]:
         """Newest first; those that started in [since, until)."""
 
@@ -126,6 +132,11 @@ class Ledger(Protocol):
         self, job: str | None = None, limit: int = 20, kind: str | None = None
     ) -> list[EventRow]:
         """Newest first."""
+
+    def hosts(self, limit: int = -1) -> list[HostRow]:
+        """Who has called, the `limit` (-1: all) that were seen last, newest first."""
+
+    def host(self, name: str) -> HostRow | None: ...
 
     def skips_about(self, job: str, key: str, since: int, until: int) -> list[SkipRow]:
         """Those of a key, and those of the job as a whole that meet [since, until]; oldest first.
@@ -225,6 +236,12 @@ class Ledger(Protocol):
     def override(self, job: str, setting: Setting) -> bool:
         """Set options on record; False where they are no longer what was read."""
 
+    def note_host(self, now: int) -> None:
+        """That this host is there: at once. Every call that writes says so anyway."""
+
+    def forget_host(self, host: str) -> bool:
+        """False where it has a run that has not ended."""
+
     # -- to another ledger, from another ledger ---------------------------------------------------
 
     def exporting(
@@ -245,6 +262,9 @@ class Ledger(Protocol):
         """No token up to `floor` is given to a job that is not on record yet."""
 
     # -- care -------------------------------------------------------------------------------------
+
+    def server(self) -> Server | None:
+        """What there is to say of its server; None: it has none."""
 
     def problems(self) -> list[str]:
         """What a check of the whole ledger finds: integrity, the watermarks, impossible rows."""

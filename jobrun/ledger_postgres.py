@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jobrun.ledger_sql import SqlLedger
 from jobrun.postgres_database import Database
 from jobrun.postgres_schema import bring_up_to_date
+from jobrun.rows import Server
 
 if TYPE_CHECKING:
     from jobrun.rows import Caller
@@ -17,32 +19,52 @@ def open_ledger(
     caller: Caller | None = None,
     create: bool = True,
     namespace: str | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> PostgresLedger:
     """The ledger at `postgresql://user@host/database`; `caller` is kept with each run.
 
     With `namespace` its tables are in the schema of that name, else where the role's search path
-    leads to.
+    leads to. `clock`: seconds since 1970; with it `skew` is known.
 
     Raises UsageError (2) for what is no address, ConfigError (78) for a standby, LedgerError (74)
     for a database that has no ledger and is not to get one, or a newer one, or that can't be
     written, Refused (75) for one that is out of reach or busy.
     """
-    database = Database(address, namespace)
+    database = Database(address, namespace, clock)
     try:
         created = bring_up_to_date(database, create)
     except BaseException:
         database.close()
         raise
-    return PostgresLedger(database, created, caller)
+    ledger = PostgresLedger(database, created, caller)
+    ledger.skew = database.skew
+    return ledger
+
+
+_SERVER = """
+SELECT current_setting('server_version'),
+       CAST(current_setting('server_version_num') AS integer),
+       CAST(current_user AS text), r.rolsuper, CAST(pg_get_userbyid(c.relowner) AS text),
+       pg_has_role(c.relowner, 'USAGE'),
+       current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid() = ?
+  FROM pg_roles AS r, pg_class AS c
+ WHERE r.rolname = current_user AND c.oid = to_regclass('jobrun_meta')
+"""
 
 
 class PostgresLedger(SqlLedger):
+    _database: Database
+
     @property
     def database(self) -> Database:
         """Whose connection may hold the job's lock as well."""
-        return cast("Database", self._database)
+        return self._database
 
     @property
     def shared(self) -> bool:
         """Its tables are jobrun's own, and its role's: nobody else reads what is in them."""
         return False
+
+    def server(self) -> Server | None:
+        ((*found,),) = self._database.rows(_SERVER, (self._database.backend_pid,))
+        return Server._make(found)

@@ -18,6 +18,7 @@ from jobrun.rows import (
     Block,
     EventRow,
     Gap,
+    HostRow,
     JobRow,
     RunRow,
     SkipRow,
@@ -157,8 +158,9 @@ class Reads:
         within = {"job": job, "since": iso(since), "until": iso(until)}
         return int(self._database.rows(_COUNT_BLOCKS, within)[0][0])
 
-    def open_runs(self, job: str) -> list[RunRow]:
-        return self._runs("r.job = :job AND r.outcome IS NULL", "r.id", ALL, job=job)
+    def open_runs(self, job: str | None = None) -> list[RunRow]:
+        where = "" if job is None else "r.job = :job AND "
+        return self._runs(f"{where}r.outcome IS NULL", "r.id", ALL, job=job)
 
     def run(self, run_id: int) -> RunRow | None:
         return _one(self._runs("r.id = :id", "r.id", 1, id=run_id))
@@ -170,6 +172,7 @@ class Reads:
         since: int | None = None,
         limit: int = 20,
         until: int | None = None,
+        host: str | None = None,
     ) -> list[RunRow]:
         if key is not None:
             job = job or key.partition(":")[0]  # for the index
@@ -178,12 +181,14 @@ class Reads:
             "key": key,
             "since": None if since is None else iso(since),
             "until": None if until is None else iso(until),
+            "host": host,
         }
         conditions = {
             "job": "r.job = :job",
             "key": "r.key = :key",
             "since": "r.started >= :since",
             "until": "r.started < :until",
+            "host": "r.host = :host",
         }
         where = [conditions[name] for name, value in asked.items() if value is not None]
         return self._runs(" AND ".join(where) or "true", "r.id DESC", limit, **asked)
@@ -225,6 +230,13 @@ class Reads:
         where += "" if kind is None else " AND kind = :word"
         source = f"jobrun_event WHERE {where} ORDER BY id DESC LIMIT :limit"
         return self._select(EventRow, source, job=job, word=kind, limit=limit)
+
+    def hosts(self, limit: int = -1) -> list[HostRow]:
+        source = "jobrun_host ORDER BY last_seen DESC, host LIMIT :limit"
+        return self._select(HostRow, source, limit=ALL if limit < 0 else limit)
+
+    def host(self, name: str) -> HostRow | None:
+        return _one(self._select(HostRow, "jobrun_host WHERE host = :name", name=name))
 
     def skips_about(self, job: str, key: str, since: int, until: int) -> list[SkipRow]:
         meets = "reason <> 'no-closed-window' AND at <= :until AND last_at >= :since"

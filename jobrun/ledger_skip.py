@@ -13,6 +13,7 @@ from jobrun.instants import iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from jobrun.database import Database
@@ -69,8 +70,11 @@ def record_skip(
     detail: str | None,
     at: int,
     believed: bool = False,
+    also: Callable[[int], None] | None = None,
 ) -> bool:
     """Record a skip and that the job was called; `believed` is whether `at` is a sound clock.
+
+    `also` is called with `at`, to write what goes with it.
 
     A repeat of the same reason, key and detail only counts up: `at` stays the first time, `last_at`
     is the latest. Raises DamagedLedger: that does not pass by itself, and has to be told.
@@ -80,6 +84,8 @@ def record_skip(
         with database.writing(PATIENCE, job=job):
             database.change(_SEEN, {"job": job, "at": iso(at), "believed": believed})
             database.change(_FOLD, {**skip, "at": iso(at)})
+            if also is not None:
+                also(at)
     except DamagedLedger:
         raise
     except JobrunError:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from jobrun.database import PATIENCE
 from jobrun.errors import Contradiction, DamagedLedger, JobrunError, LedgerError, NotRecorded
-from jobrun.instants import from_iso, iso
+from jobrun.instants import MINUTE, from_iso, iso
 from jobrun.ledger import NextBoundary
 from jobrun.ledger_end import (
     Before,
@@ -29,6 +29,7 @@ from jobrun.ledger_end import (
     read_before,
     remember,
 )
+from jobrun.ledger_hosts import forget_host, forget_old, note_host
 from jobrun.ledger_pause import (
     Weighed,
     begin_pause,
@@ -75,6 +76,7 @@ from jobrun.rows import (
     Opening,
     Pause,
     Result,
+    Server,
     Setting,
     Skipped,
 )
@@ -129,6 +131,7 @@ class SqlLedger(Reads):
 
     def __init__(self, database: Database, created: bool, caller: Caller | None) -> None:
         super().__init__(database, created)
+        self.skew: int | None = None
         self._caller = caller
 
     def open(
@@ -157,6 +160,7 @@ class SqlLedger(Reads):
             watermark = advance(self._database, result.job, _grid(result, before, next_boundary))
             paused = _halts(weighed.pause, claim, result.ended)
             claimed = self._claim(result.job, result.token, None if paused else claim)
+            self._note_host(result.ended)
         marked, state = before.is_marked(result.token), before.state_after(result)
         pauses = weighed.tripped, weighed.resumed
         return Finished(result.outcome, state, watermark, paused, claimed, marked, *pauses)
@@ -222,7 +226,8 @@ class SqlLedger(Reads):
         believed: bool = False,
     ) -> bool:
         try:
-            return record_skip(self._database, job, reason, key, detail, at, believed)
+            note = self._note_host
+            return record_skip(self._database, job, reason, key, detail, at, believed, note)
         except DamagedLedger as error:
             raise self._explained(error) from None
 
@@ -244,6 +249,14 @@ class SqlLedger(Reads):
     def note_event(self, job: str, key: str | None, kind: str, detail: str, at: int) -> None:
         with self._database.writing(job=job):
             add_event(self._database, job, at, key, kind, detail)
+
+    def note_host(self, now: int) -> None:
+        with self._database.writing():
+            self._note_host(now, every=0)
+
+    def forget_host(self, host: str) -> bool:
+        with self._database.writing():
+            return forget_host(self._database, host)
 
     def weight(self, run_id: int) -> int | None:
         return weight(self._database, run_id)
@@ -270,6 +283,9 @@ class SqlLedger(Reads):
         from jobrun.ledger_import import keep_token_floor
 
         keep_token_floor(self._database, floor)
+
+    def server(self) -> Server | None:
+        return None
 
     def problems(self) -> list[str]:
         from jobrun.ledger_care import problems
@@ -304,6 +320,10 @@ class SqlLedger(Reads):
             return damaged(self._database, what)
         return broken or error
 
+    def _note_host(self, now: int, every: int = MINUTE) -> None:
+        if self._caller is not None:
+            note_host(self._database, self._caller.host, now, self.skew, every)
+
     # -- the beginning of a call ------------------------------------------------------------------
 
     def _under_token(
@@ -335,6 +355,9 @@ class SqlLedger(Reads):
                 transaction.roll_back()
                 return None
             watermark = advance(self._database, opening.job, next_boundary)
+            if self._caller is not None:
+                forget_old(self._database, self._caller.host, opening.now)
+            self._note_host(opening.now)
         return Opened(token, watermark, claimed, *losses)
 
     def _write_opening(self, opening: Opening, token: int) -> None:

@@ -25,6 +25,7 @@ from jobrun.rows import (
     Block,
     EventRow,
     Gap,
+    HostRow,
     JobRow,
     RunRow,
     SkipRow,
@@ -64,6 +65,7 @@ _TABLES: dict[type[NamedTuple], tuple[str, str, str]] = {
     SkipRow: ("jobrun_skip", "id", "id"),
     EventRow: ("jobrun_event", "id", "id"),
     ValueRow: ("jobrun_value", "job, key, name", "key"),
+    HostRow: ("jobrun_host", "host", "host"),
 }
 
 
@@ -167,8 +169,8 @@ def _check(kind: type[NamedTuple], column: str, declared: str) -> Check:
         convert, rule = _one_of(words), f"none of {', '.join(words)}"
     else:
         convert, rule = _CONVERSIONS["instant" if column in _INSTANTS else type_]
-    if column == "exit_code":
-        convert = _signed  # Windows has negative ones
+    if column in ("exit_code", "skew"):
+        convert = _signed  # Windows has negative exit codes
 
     def check(value: Any) -> Any:
         if value is None and nullable:

@@ -8,6 +8,8 @@ from jobrun import places
 from jobrun.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jobrun.ledger import Ledger
     from jobrun.places import Where
     from jobrun.rows import Caller
@@ -19,6 +21,7 @@ def open_ledger(
     create: bool = False,
     network: bool | None = None,
     to_read: bool = False,
+    clock: Callable[[], float] | None = None,
 ) -> Ledger:
     """See ledger_sqlite.open_ledger and ledger_postgres.open_ledger, with their errors."""
     if where.is_file:
@@ -31,7 +34,7 @@ def open_ledger(
         raise ConfigError(
             f"ledger {where.name}: {error.name} is not installed", "pip install 'jobrun[postgres]'"
         ) from error
-    return ledger_postgres.open_ledger(where.address, caller, create, where.namespace)
+    return ledger_postgres.open_ledger(where.address, caller, create, where.namespace, clock)
 
 
 def is_there(where: Where) -> bool:

@@ -40,9 +40,9 @@ class Where:
     `address` is what is opened. The locks, the kept output and what commands leave lie in the
     folder `beside` + `.d`, and belong to whoever `owner` (a path) belongs to.
 
-    `namespace` is that of a server's ledger (its schema), None for the one without; `base` is what
-    `--ledger` is beside `--namespace`. A name space has another `name`, `beside` and tables, or
-    another file, so that nothing of it meets what is of another one.
+    `namespace` is a server's schema, and part of each name on a server of locks; None where none
+    was asked for. `base` is what `--ledger` is beside `--namespace`. A name space has another
+    `name`, `beside` and tables, or another file, so that nothing of it meets what is of another.
     """
 
     __slots__ = ("address", "base", "beside", "is_file", "name", "namespace", "owner")
@@ -76,7 +76,7 @@ def find(option: str | None, environ: Mapping[str, str], namespace: str | None =
     if not given.startswith(SERVERS):
         base = ledger_path(option, environ)
         path = base if namespace is None else os.path.realpath(_file_of(base, namespace))
-        return Where(path, path, path, path, base)
+        return Where(path, path, path, path, base, namespace)
     address, named = _apart(given)
     base, namespace = without_password(address), namespace or named
     name = name_of(base, namespace)

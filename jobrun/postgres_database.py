@@ -15,7 +15,7 @@ of PostgreSQL loads it.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ SELECT pg_advisory_xact_lock({locks}, hashtext({schema} || '/' || {job}));
 
 # Where there is no ledger yet it will be made in the first schema of the search path.
 _MEET = """
-SELECT pg_is_in_recovery(),
+SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision), pg_is_in_recovery(),
        coalesce((SELECT CAST(n.nspname AS text)
                    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                   WHERE c.oid = to_regclass('jobrun_meta')), CAST(current_schema() AS text))
@@ -100,10 +100,16 @@ class Database:
 
     `schema` holds the tables, or will: that of the name space, else what the search path leads to.
     Whatever is locked on the server is of a job *and* it. `version` is that of the ledger in it, 0
-    for none. Raises ConfigError (78) for a standby, and where no schema is there.
+    for none; `skew` is how many milliseconds `clock` is ahead of the server's. Raises ConfigError
+    (78) for a standby, and where no schema is there.
     """
 
-    def __init__(self, address: str, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        namespace: str | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.address = name_of(without_password(address), namespace)
         try:
             given = conninfo_to_dict(address)
@@ -124,8 +130,9 @@ class Database:
         self._streams = 0  # how many there have been
         self.schema = namespace or ""
         self.version = 0
+        self.skew: int | None = None
         try:
-            self._meet()
+            self._meet(clock)
         except BaseException:
             self.close()
             raise
@@ -315,11 +322,12 @@ class Database:
         self.connection.prepare_threshold = None
         self.connection.adapters.register_loader("timestamptz", _Instant)
 
-    def _meet(self) -> None:
+    def _meet(self, clock: Callable[[], float] | None) -> None:
         """What must be known of the server and its ledger, in one round trip."""
         # Not by the schema yet, where that is what is asked for.
         version = "SELECT version FROM jobrun_meta"
         asked = _translated(version, self.schema) if self.schema else version.encode()
+        began = 0.0 if clock is None else clock()
         with self._errors():
             try:
                 with self.connection.pipeline():
@@ -328,7 +336,10 @@ class Database:
                 self.version = max((found for (found,) in ledger.fetchall()), default=-1)
             except psycopg.errors.UndefinedTable:
                 pass
-            ((is_standby, found),) = server.fetchall()
+            ended = 0.0 if clock is None else clock()
+            ((now, is_standby, found),) = server.fetchall()
+        if clock is not None:  # it was asked in the middle, more or less
+            self.skew = round(((began + ended) / 2 - now) * 1000)
         if self.version < 0:
             raise DamagedLedger(f"ledger {self.address}: damaged, it does not say its version")
         if is_standby:

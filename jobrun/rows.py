@@ -280,6 +280,38 @@ class EventRow(NamedTuple):
     detail: str | None
 
 
+FAR = 5000  # milliseconds between two clocks from which on a person is told of it
+
+
+class HostRow(NamedTuple):
+    """A machine that has called."""
+
+    host: str
+    first_seen: int
+    last_seen: int  # to the minute
+    version: str | None  # of jobrun there; None where it was too old to say so
+    skew: int | None  # milliseconds that its clock is ahead of the server's; None: a file has none
+
+    @property
+    def is_far(self) -> bool:
+        """Whether its clock is: windows close by it."""
+        return self.skew is not None and abs(self.skew) > FAR
+
+
+class Server(NamedTuple):
+    """What a ledger's server is set to, for the session that was asked."""
+
+    version: str
+    number: int  # of the version: 140005
+    role: str
+    is_superuser: bool
+    owner: str  # of the ledger's tables, which a later version changes
+    may_change: bool  # whether the role may
+    synchronous_commit: str
+    fsync: str
+    is_direct: bool  # False: a pooler is in between
+
+
 class Setting(NamedTuple):
     """A change of the options that are set on record, and its event."""
 

@@ -19,6 +19,7 @@ from jobrun import locks, options, places, skips
 from jobrun.call import Situation, note_holder
 from jobrun.errors import EXIT_SIGNAL
 from jobrun.ledgers import is_there, open_ledger
+from jobrun.rows import FAR
 from jobrun.signals import catch
 
 if TYPE_CHECKING:
@@ -38,11 +39,17 @@ def run(job: Job, call: Call) -> int:
     try:
         kind = places.filesystem(call.ledger) if call.where.is_file else ""
         network = kind in places.NETWORK
-        ledger = open_ledger(call.where, call.caller, create=True, network=network)
+        ledger = open_ledger(
+            call.where, call.caller, create=True, network=network, clock=call.clock
+        )
         options.name_command(ledger.shared)
         try:
             job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)
+            if ledger.skew is not None and abs(ledger.skew) > FAR:
+                from jobrun import episodes
+
+                episodes.clock_skew(ledger, job, call)
             if job.parallel is not None:
                 return _in_parallel(job, call, ledger, signals, began)
             if job.overlap == "allow":

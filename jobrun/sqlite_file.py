@@ -14,7 +14,7 @@ from jobrun.database import PATIENCE
 from jobrun.errors import ConfigError, LedgerError, NoLedger, Refused, UnsafePlace
 from jobrun.sqlite_database import Database, is_shared, ledger_version
 
-VERSION = 2  # how many files schema/sqlite/ holds
+VERSION = 3  # how many files schema/sqlite/ holds
 SMALLEST = 512  # bytes of one page, the least that a database with anything in it has
 
 

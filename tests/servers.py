@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import socket
@@ -62,7 +63,12 @@ class Postgres:
         options = [f"--{name}={value}" for name, value in self._settings.items()]
         argv: list[str | Path] = [_programs() / "postgres", "-D", self._data, *options]
         log = self._started.enter_context(_started(argv, self._folder))
-        until(lambda: "ready to accept connections" in log.read_text(), f"PostgreSQL: {log}")
+        ready = re.compile("ready to accept (read-only )?connections")  # a standby: to read only
+        until(lambda: ready.search(log.read_text()), f"PostgreSQL: {log}")
+
+    def make_standby(self) -> None:
+        """From its next start on."""
+        (self._data / "standby.signal").touch()
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """INT is a fast shutdown, QUIT an immediate one."""

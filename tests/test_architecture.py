@@ -36,7 +36,7 @@ GROUPS = (
     (
         "ledger",
         "ledger gaps database ledger_skip ledger_values ledger_reads ledger_windows ledger_runs"
-        " ledger_end"
+        " ledger_end ledger_hosts"
         " ledger_pause ledger_care exported ledger_export ledger_import ledger_sql sqlite_errors"
         " sqlite_database sqlite_schema"
         " sqlite_file ledger_sqlite postgres_errors postgres_database postgres_schema"
@@ -66,17 +66,18 @@ GROUPS = (
     ),
     (
         "screens",
-        "screens.outbox checks standing strip picture story network screens screens.guide"
+        "screens.outbox standing strip picture story network screens screens.guide"
         " screens.runs screens.skips screens.events screens.status screens.failures screens.history"
         " screens.windows screens.show screens.origin screens.explain screens.logs screens.plan"
-        " screens.graph screens.doctor",
+        " screens.graph screens.hosts checks screens.doctor",
         "words time options planning places ledger lock output tables",
     ),
     (
         "cli",
         "cli.look cli.target cli.acts cli.guide cli.status cli.history cli.windows cli.logs"
         " cli.show cli.explain cli.failures cli.resolve cli.skips cli.events cli.plan cli.graph"
-        " cli.doctor cli.flush cli.skip cli.watermark cli.forget cli.pauses cli.pause cli.resume"
+        " cli.hosts cli.doctor cli.flush cli.skip cli.watermark cli.forget cli.pauses cli.pause"
+        " cli.resume"
         " cli.stop cli.set_option cli.unset_option cli.transfer cli.export cli.import_file cli",
         "words time options planning places lines ledger lock process output tables call screens",
     ),

@@ -118,11 +118,10 @@ def came(result: Result) -> dict[str, str]:
 
 
 def dump(jobrun: Jobrun) -> list[str]:
-    """All that is in the file, row for row."""
+    """All that is in the file, row for row; but for the hosts, who call the one or the other."""
+    others = ('INSERT INTO "sqlite', 'INSERT INTO "jobrun_host')
     with closing(sqlite3.connect(jobrun.ledger)) as connection:
-        return sorted(
-            line for line in connection.iterdump() if not line.startswith('INSERT INTO "sqlite')
-        )
+        return sorted(line for line in connection.iterdump() if not line.startswith(others))
 
 
 def content(text: str) -> list[str]:

@@ -362,7 +362,7 @@ def test_every_option_that_is_mentioned_exists() -> None:
         "--clear",
         "--help",
     }
-    of_screens |= {"--note", "--for", "--until", "--kill", "--origin"}
+    of_screens |= {"--note", "--for", "--until", "--kill", "--origin", "--forget"}
     assert mentioned - of_screens <= set(options.BY_NAME)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from jobrun import places
+from jobrun import __version__, places
 from tests.conftest import PYTHON, Jobrun, is_alive, until
 
 HOURLY = ("--every", "1h")
@@ -372,6 +372,20 @@ def test_M15_at_least_once_and_commit_on_success_only(jobrun: Jobrun) -> None:
     jobrun(*call, "true", now="2026-09-04T12:06:30Z")
     assert jobrun.query("select state, attempts from jobrun_window") == [("processed", 2)]
     assert jobrun.query("select watermark from jobrun_job") == [("2026-09-04T12:00:00+00:00",)]
+
+
+def test_M16_which_hosts_there_are_and_how_they_are(on_postgres: Jobrun) -> None:
+    """Seen by their calls: since when, last, with which jobrun and clock, what is open."""
+    on_postgres("run", "a", *HOURLY, "--", "true", now="2026-09-04T12:05Z")
+    held = hold(on_postgres, "b", now="2026-09-04T12:10Z")
+    found = json.loads(on_postgres("hosts", "--json", now="2026-09-04T12:11Z").stdout)
+    assert release(held) == 0
+    (host,) = found["hosts"]
+    assert (host["first_seen"], host["last_seen"]) == (
+        "2026-09-04T12:05:00+00:00", "2026-09-04T12:10:00+00:00"
+    )  # fmt: skip
+    assert (host["version"], host["skew_ms"], host["open_runs"]) == (__version__, 0, 1)
+    assert host["last_run"]["job"] == "b"
 
 
 def test_the_ledger_is_plain_sqlite(jobrun: Jobrun) -> None:

@@ -22,6 +22,7 @@ from jobrun.cli import (
     graph,
     guide,
     history,
+    hosts,
     import_file,
     logs,
     pause,
@@ -86,6 +87,7 @@ app.command("failures")(failures.failures)
 app.command("events")(events.events)
 app.command("plan")(plan.plan)
 app.command("graph")(graph.graph)
+app.command("hosts")(hosts.hosts)
 app.command("doctor")(doctor.doctor)
 app.command("skip")(skip.skip)
 app.command("resolve")(resolve.resolve)

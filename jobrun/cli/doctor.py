@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from jobrun.call import host_name
 from jobrun.checks import FAIL, Check, Patient, examine
 from jobrun.cli.look import JsonOption, LedgerOption, Look
 from jobrun.errors import JobrunError
@@ -21,6 +22,8 @@ def doctor(ctx: typer.Context, ledger: LedgerOption = None, as_json: JsonOption 
 def _examine(look: Look) -> list[Check]:
     try:
         with look.ledger() as rows:
-            return list(examine(Patient(look.where, rows, None, look.environ, look.now)))
+            return list(
+                examine(Patient(look.where, rows, None, look.environ, look.now, host_name()))
+            )
     except JobrunError as error:
-        return list(examine(Patient(look.where, None, error, look.environ, look.now)))
+        return list(examine(Patient(look.where, None, error, look.environ, look.now, host_name())))

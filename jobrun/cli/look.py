@@ -118,6 +118,7 @@ class Look:
 
     def __init__(self, ctx: typer.Context, ledger: str | None, as_json: bool) -> None:
         outside: Outside = ctx.obj
+        self.clock = outside.clock
         self.now = int(outside.clock())
         self.environ = outside.environ
         self.where = _find(ctx, ledger)
@@ -129,7 +130,7 @@ class Look:
     def ledger(self) -> Iterator[Ledger | None]:
         """The ledger, None where there is none yet: looking never makes one."""
         try:
-            ledger = open_ledger(self.where) if is_there(self.where) else None
+            ledger = open_ledger(self.where, clock=self.clock) if is_there(self.where) else None
         except NoLedger:
             if self.where.is_file:  # there is a file, of somebody else's
                 raise

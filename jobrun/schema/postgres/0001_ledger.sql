@@ -124,6 +124,7 @@ CREATE TABLE jobrun_run (
 
 CREATE INDEX jobrun_run_job ON jobrun_run (job, id);
 CREATE INDEX jobrun_run_key ON jobrun_run (job, key, id) WHERE key IS NOT NULL;
+CREATE INDEX jobrun_run_host ON jobrun_run (host, id);
 CREATE INDEX jobrun_run_open ON jobrun_run (job) WHERE outcome IS NULL;
 
 CREATE TABLE jobrun_skip (
@@ -162,6 +163,15 @@ CREATE TABLE jobrun_value (
     value  text NOT NULL,
     PRIMARY KEY (job, key, name),
     FOREIGN KEY (job, key) REFERENCES jobrun_window (job, key)
+);
+
+-- Who calls. `skew` is how far the host's clock is ahead of the server's, in milliseconds.
+CREATE TABLE jobrun_host (
+    host        text COLLATE "C" PRIMARY KEY,
+    first_seen  timestamptz NOT NULL,
+    last_seen   timestamptz NOT NULL,
+    version     text,
+    skew        bigint
 );
 
 -- A command whose data lives in this database marks its key inside its own transaction, as the last
