@@ -183,7 +183,8 @@ def test_a_crash_at_any_statement_of_a_finish(tmp_path: Path) -> None:
         with closing(open_ledger(str(path), CALLER)) as ledger:
             states = state(ledger, TEN), state(ledger, ELEVEN)
             assert ledger.problems() == []
-            begin(ledger, claim(TEN), lost=tuple(row.id for row in ledger.open_runs("j")))
+            open_runs = tuple(row.id for row in ledger.open_runs("j"))
+            begin(ledger, claim(TEN, kind=rows.RERUN), lost=open_runs)
         seen.add(states)
         if not crashed:
             break
