@@ -7,6 +7,9 @@ where it hears nothing: `idle_session_timeout`, which every user may set for a s
 That is only set, and the lock only taken, where the session is ours alone. The protocol tells a
 client which process serves it; behind a pooler the one that answers is another. All of it is one
 statement, so that a session that is not ours is left as it was.
+
+Where calls take it in both ways (lock_lease.py), one by its session and another by a lease, each
+looks for the other's once it has its own: they may both withdraw, but never both run.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 POLL = 1.0
 POLL_AT_FIRST, AT_FIRST = 0.1, 30.0
 AFTER_A_LOSS = 1.5  # seconds in which whoever had the lock may take it again
-_TAKE_AGAIN = 1.0  # seconds
+TAKE_AGAIN = 1.0  # seconds
 # How a session that holds a lock calls itself, before host/pid: a colon would be a parameter's.
 _NAME = "jobrun "
 _FIRST_VERSION = 140_000  # that has idle_session_timeout
@@ -56,19 +59,26 @@ SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE pid = {before}
    AND to_char(backend_start AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS') = '{since}';
 {take};
-SELECT outcome, (SELECT o.host FROM jobrun_run AS o WHERE o.job = r.job AND o.outcome IS NULL
-                  ORDER BY o.id DESC LIMIT 1)
-  FROM jobrun_run AS r WHERE r.id = {run};
+{leases};
+{run};
 COMMIT
 """
 
+# What has become of the run, and whose the newest one is that is under way.
+RUN = """
+SELECT outcome, (SELECT o.host FROM jobrun_run AS o WHERE o.job = r.job AND o.outcome IS NULL
+                  ORDER BY o.id DESC LIMIT 1)
+  FROM jobrun_run AS r WHERE r.id = {run}
+"""
+
 # Whoever may see the session sees what it calls itself; others see that there is one.
-_HOLDER = """
+SESSIONS = """
 SELECT a.application_name FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
  WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-   AND CAST(l.classid AS bigint) = ? AND CAST(l.objid AS bigint) = ?
+   AND CAST(l.classid AS bigint) = :high AND CAST(l.objid AS bigint) = :low
 """
+LEASES = "SELECT 'jobrun ' || host FROM jobrun_lock WHERE name = {} AND expires > clock_timestamp()"
 
 _IS_SETTLED = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 seconds'"
 
@@ -77,11 +87,13 @@ _LET_GO = "SELECT pg_advisory_unlock({key})"
 _RESET = "; RESET idle_session_timeout; RESET application_name"
 
 
-class SessionLock:
+class ServerLock:
     """The lock of a job, or one of those beside it (`slot`, counted from 1).
 
     `who` is what others are told of its holder; `ttl` and `kill_after` are seconds.
     """
+
+    keeper: Keeper
 
     def __init__(
         self,
@@ -92,13 +104,10 @@ class SessionLock:
         kill_after: float,
         slot: int | None = None,
     ) -> None:
-        self._who = who
+        self._who = who.replace(":", "/")
         self._ttl = ttl
-        self.keeper = Keeper(database, self, ttl, kill_after)
         self._database = database
         self._name = job if slot is None else f"{job}.{slot}"
-        self._key: int | None = None
-        self._session = (0, "")  # the server's process that holds it, and since when there is one
         self._is_taken = False
 
     def acquire(self, wait: float = 0.0, signals: Interruption | None = None) -> bool:
@@ -116,25 +125,54 @@ class SessionLock:
                 return False
         return True
 
+    def is_free(self) -> bool:
+        return not self._holders(f"{SESSIONS} UNION ALL {LEASES.format(':name')}")
+
+    def holder(self) -> str:
+        for name in self._holders(f"{SESSIONS} UNION ALL {LEASES.format(':name')}"):
+            if name and name.startswith(_NAME):
+                return name.removeprefix(_NAME).replace("/", ":")
+        return ""
+
+    def _try(self) -> bool:
+        """Take it now, if nobody has it."""
+        raise NotImplementedError
+
+    def _holders(self, asked: str) -> list[str | None]:
+        key = self._number() & (2**64 - 1)
+        values = {"high": key >> 32, "low": key & 0xFFFF_FFFF, "name": self._name}
+        return [name for (name,) in self._database.rows(asked, values)]
+
+    def _number(self) -> int:
+        text = f"jobrun:{self._database.schema}/{self._name}"
+        digest = sha256(text.encode("utf-8", "surrogateescape")).digest()
+        return int.from_bytes(digest[:8], "big", signed=True)
+
+
+class SessionLock(ServerLock):
+    def __init__(
+        self,
+        database: Database,
+        job: str,
+        who: str,
+        ttl: float,
+        kill_after: float,
+        slot: int | None = None,
+    ) -> None:
+        super().__init__(database, job, who, ttl, kill_after, slot)
+        self.keeper = Keeper(database, self, ttl, kill_after)
+        self._session = (0, "")  # the server's process that holds it, and since when there is one
+
     def is_held(self) -> bool:
         """What is written over its connection is proof enough where that is there."""
         if not self._is_taken:
             return False
         if self.keeper.lost is None and not self._database.connection.closed:
             return True
-        if self.keeper.take_again(_TAKE_AGAIN):
+        if self.keeper.take_again(TAKE_AGAIN):
             return True
         self._let_go()
         return False
-
-    def is_free(self) -> bool:
-        return not self._holders()
-
-    def holder(self) -> str:
-        for (name,) in self._holders():
-            if name and name.startswith(_NAME):
-                return name.removeprefix(_NAME).replace("/", ":")
-        return ""
 
     def is_settled(self) -> bool:
         ((is_settled,),) = self._database.rows(_IS_SETTLED)
@@ -147,16 +185,12 @@ class SessionLock:
         if not self._database.connection.closed:
             reset = "" if self._database.locks else _RESET
             with suppress(JobrunError):  # then it is free as well
-                self._database.run_script(_LET_GO.format(key=self._key) + reset)
+                self._database.run_script(_LET_GO.format(key=self._number()) + reset)
 
     def _let_go(self) -> None:
         self._is_taken = False
         self._database.locks -= 1
         self.keeper.let_go()
-
-    def _holders(self) -> list[tuple[str | None]]:
-        key = self._number() & (2**64 - 1)
-        return self._database.rows(_HOLDER, (key >> 32, key & 0xFFFF_FFFF))
 
     def _try(self) -> bool:
         self._check_version()
@@ -172,6 +206,9 @@ class SessionLock:
         if is_set != "true":
             self.release()
             raise _ignored(self._database.address)
+        if self._holders(LEASES.format(":name")):
+            self.release()
+            return False
         self.keeper.hold()
         return True
 
@@ -185,17 +222,23 @@ class SessionLock:
 
     def demand(self, backend_pid: int, run_id: int) -> bytes:
         before, since = self._session
-        text = _DEMAND.format(before=before, since=since, take=self._take(backend_pid), run=run_id)
+        text = _DEMAND.format(
+            before=before,
+            since=since,
+            take=self._take(backend_pid),
+            leases=LEASES.format(sql.Literal(self._name).as_string(None)),
+            run=RUN.format(run=run_id),
+        )
         return self._database.statement(text)
 
     def taken(self, answer: Rows) -> bool:
-        """The second row is how many sessions were ended, then how the lock is, then the run."""
-        _, (pid, got, since, is_set, _), *run = answer
-        for outcome, host in run:
-            if outcome is not None:
-                raise Taken(
-                    f"host {host} has taken over" if host else "another call has taken over"
-                )
+        """Its rows: how many sessions were ended, how the lock is, leases, the run."""
+        _, (pid, got, since, is_set, _), *rest = answer
+        for outcome, host in (row for row in rest if len(row) == 2):
+            if outcome == "lost":
+                raise taken_over(host)
+        if any(len(row) == 1 for row in rest):
+            return False
         if got != "true" or is_set != "true" or pid is None or since is None:
             return False
         self._session = (int(pid), since)
@@ -204,15 +247,8 @@ class SessionLock:
     # -- what is asked ----------------------------------------------------------------------------
 
     def _take(self, pid: int) -> str:
-        name = sql.Literal(_NAME + self._who.replace(":", "/")).as_string(None)
+        name = sql.Literal(_NAME + self._who).as_string(None)
         return _TAKE.format(pid=pid, key=self._number(), ttl=int(self._ttl * 1000), name=name)
-
-    def _number(self) -> int:
-        if self._key is None:
-            text = f"jobrun:{self._database.schema}/{self._name}"
-            digest = sha256(text.encode("utf-8", "surrogateescape")).digest()
-            self._key = int.from_bytes(digest[:8], "big", signed=True)
-        return self._key
 
     def _check_version(self) -> None:
         version = self._database.connection.info.server_version
@@ -236,6 +272,10 @@ class SessionLock:
             "the server's own port in the address; or --lock lease, with which a host that crashes"
             " keeps the lock for --lock-ttl",
         )
+
+
+def taken_over(host: str | None) -> Taken:
+    return Taken(f"{'another call' if host is None else f'host {host}'} has taken over")
 
 
 def _ignored(address: str) -> JobrunError:

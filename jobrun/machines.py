@@ -79,10 +79,12 @@ def _shared(
         server = redis_address.read(terms.kind, call.environ)
         return RedisLock(server, name, who, terms.ttl, terms.kill_after, slot, terms.namespace)
     from jobrun.ledger_postgres import PostgresLedger
+    from jobrun.lock_lease import LeaseLock
     from jobrun.lock_postgres import SessionLock
 
     assert isinstance(ledger, PostgresLedger)
-    return SessionLock(ledger.database, name, who, terms.ttl, terms.kill_after, slot)
+    kind = LeaseLock if terms.kind == "lease" else SessionLock
+    return kind(ledger.database, name, who, terms.ttl, terms.kill_after, slot)
 
 
 class MachinesLock:

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -83,6 +84,26 @@ class Postgres:
     @property
     def _data(self) -> Path:
         return self._folder / "data"
+
+
+@contextmanager
+def pgbouncer(address: str, **settings: object) -> Iterator[str]:
+    """The address of a pooler in front of a PostgreSQL server."""
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if program is None:
+        pytest.skip("needs pgbouncer (Debian's pgbouncer)")
+    server, port = urlsplit(address), _free_port()
+    usual = {"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": ""}
+    usual |= {"auth_type": "any"}
+    lines = [f"{name} = {value}" for name, value in {**usual, **settings}.items()]
+    where = f"host={server.hostname} port={server.port} user={server.username}"
+    text = "\n".join(["[databases]", f"* = {where}", "[pgbouncer]", *lines])
+    with _folder() as folder:
+        config = folder / "pgbouncer.ini"
+        config.write_text(f"{text}\n")
+        with _started([program, config], folder) as log:
+            until(lambda: "process up" in log.read_text(), f"pgbouncer: {log}")
+            yield f"postgresql://{server.username}@127.0.0.1:{port}{server.path}"
 
 
 @contextmanager

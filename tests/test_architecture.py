@@ -45,7 +45,8 @@ GROUPS = (
     ),
     (
         "lock",
-        "lock lock_file postgres_keeper lock_postgres redis_address redis_wire lock_redis",
+        "lock lock_file postgres_keeper lock_postgres lock_lease redis_address redis_wire"
+        " lock_redis",
         "words places",
     ),
     (

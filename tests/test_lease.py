@@ -1,0 +1,176 @@
+"""The lock where a pooler stands before the server: a row that expires."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.conftest import until
+from tests.ledger_calls import CALLER, schema_of
+from tests.scenes import Held, field
+from tests.test_lock_postgres import holding, query
+from tests.test_machines import HOURLY, NOW, Machine
+
+psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
+
+from jobrun.boottime import boottime  # noqa: E402
+from jobrun.ledger_postgres import open_ledger  # noqa: E402
+from jobrun.lock_lease import LeaseLock  # noqa: E402
+from jobrun.lock_postgres import SessionLock  # noqa: E402
+from jobrun.postgres_database import Database  # noqa: E402
+
+Kind = Callable[..., Any]
+LEASE = ("--lock", "lease", "--lock-ttl", "1s", "-k", "0s")
+
+
+@pytest.fixture
+def address(postgres: str) -> Iterator[str]:
+    with schema_of(postgres) as address:
+        open_ledger(address, CALLER).close()
+        yield address
+
+
+@contextmanager
+def lock_of(address: str, kind: Kind, ttl: float = 30) -> Iterator[Any]:
+    with closing(Database(address)) as database:
+        lock = kind(database, "sales", f"{kind.__name__}:1", ttl, 0)
+        yield lock
+        lock.release()
+
+
+@pytest.mark.parametrize("first", [SessionLock, LeaseLock])
+@pytest.mark.parametrize("second", [SessionLock, LeaseLock])
+def test_one_holder_whichever_way(address: str, first: Kind, second: Kind) -> None:
+    """Also where one call takes it by its session and another by a lease."""
+    with lock_of(address, first) as one, lock_of(address, second) as other:
+        assert one.acquire()
+        assert not other.acquire()
+        assert (other.is_free(), other.holder()) == (False, f"{first.__name__}:1")
+        assert one.is_held()
+        one.release()
+        assert other.acquire()
+        assert not one.acquire()
+
+
+def test_a_holder_that_is_not_heard_of(address: str) -> None:
+    """Another has it after the ttl; then it is lost for good."""
+    with lock_of(address, LeaseLock, ttl=0.5) as one, lock_of(address, LeaseLock) as other:
+        begun = boottime()
+        assert one.acquire()
+        until(other.acquire, "the lease")
+        assert 0.5 <= boottime() - begun < 1.5
+        assert not one.is_held()
+        one.release()
+        assert other.is_held()
+
+
+def test_a_lease_that_has_expired_is_lost_though_nobody_has_it(address: str) -> None:
+    """Whoever took it by a session meanwhile has left no trace in it."""
+    with lock_of(address, LeaseLock, ttl=0.3) as one, lock_of(address, SessionLock) as other:
+        assert one.acquire()
+        until(other.acquire, "the lease")
+        assert not one.is_held()
+
+
+@pytest.mark.parametrize("ends", ["idle", "asked"])
+def test_a_lease_outlives_its_connection(address: str, ends: str) -> None:
+    """The next one goes on with it, also while a command runs."""
+    with lock_of(address, LeaseLock, ttl=3) as lock, lock_of(address, LeaseLock) as other:
+        assert lock.acquire()
+        lock.keeper.guard(1)
+        if ends == "asked":
+            lock.keeper.on_time(boottime() + 2)
+        query(address, f"SELECT pg_terminate_backend({lock._database.backend_pid})")
+        adopted = lock.keeper.adopted
+        while lock.keeper.adopted == adopted:
+            lock.keeper.wait(1)
+            assert lock.keeper.lost is None
+        lock.keeper.rest()
+        assert lock.is_held()
+        assert not other.acquire()
+
+
+def test_a_session_that_is_taken_again_beside_a_lease(address: str) -> None:
+    """Not before that is given back."""
+    with holding(address, 6) as holder, lock_of(address, LeaseLock) as lease:
+        os.kill(holder.process.pid, signal.SIGSTOP)
+        query(address, f"SELECT pg_terminate_backend({holder.backend}, 5000)")
+        assert lease.acquire(5)
+        os.kill(holder.process.pid, signal.SIGCONT)
+        assert lease.is_held()
+        lease.release()
+        holder.hears("again")
+        assert holder.is_kept()
+
+
+# -- behind a pooler -------------------------------------------------------------------------------
+
+POOLERS = {
+    "transaction": {"pool_mode": "transaction"},
+    "session": {"pool_mode": "session"},
+    "options": {"pool_mode": "transaction", "ignore_startup_parameters": "options"},
+}
+
+
+@contextmanager
+def behind(server: str, folder: Path, kind: str) -> Iterator[tuple[Machine, str]]:
+    """A machine whose ledger is behind a pooler, and the ledger's name space there."""
+    with schema_of(server) as place, servers.pgbouncer(server, **POOLERS[kind]) as address:
+        machine = Machine(folder / "alpha", "alpha", address)
+        if kind == "options":
+            address += "?options=-cidle_session_timeout%3D5000"
+        machine.environment["JOBRUN_LEDGER"] = address
+        yield machine, place.rpartition("%3D")[2]
+        machine.end()
+
+
+@pytest.mark.parametrize("kind", POOLERS)
+def test_a_pooler_is_refused(postgres: str, tmp_path: Path, kind: str) -> None:
+    """78, and what to do; nothing is set that another client would meet."""
+    with behind(postgres, tmp_path, kind) as (alpha, space):
+        call = ("run", "sales", *HOURLY, "--namespace", space, "--", "echo", "ran")
+        refused = alpha(*call, now=NOW)
+        assert (refused.status, refused.stdout) == (78, "")
+        assert "a connection pooler is in between" in refused.stderr
+        assert "--lock lease" in refused.stderr
+        assert alpha.rows("SHOW idle_session_timeout") == [("0",)]
+        assert alpha.rows("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+
+
+def test_a_lease_behind_a_pooler(postgres: str, tmp_path: Path) -> None:
+    """Three machines share the work: each window once, and no error of a prepared statement."""
+    with behind(postgres, tmp_path, "transaction") as (alpha, space):
+        minutes = ("--every", "1m", "--first", "2026-09-04T11:25Z", "--overlap", "allow")
+        calls = []
+        for host in ("alpha", "beta", "gamma"):
+            machine = alpha if host == "alpha" else Machine(tmp_path / host, host, alpha.address)
+            machine.environment = {**alpha.environment, "JOBRUN_HOME": str(machine.folder)}
+            lease = ("--lock", "lease", "--namespace", space)
+            calls.append(machine.start("run", "sales", *minutes, *lease, "--", "true", now=NOW))
+        said = [call.communicate(timeout=60) for call in calls]
+        assert [call.returncode for call in calls] == [0, 0, 0], said
+        asked = "SELECT outcome, count(*), count(DISTINCT key) FROM {}.jobrun_run GROUP BY outcome"
+        assert alpha.rows(asked.format(space)) == [("succeeded", 40, 40)]
+
+
+def test_a_machine_that_crashes_behind_a_pooler(postgres: str, tmp_path: Path) -> None:
+    """It has the lease for the ttl; then its window runs again."""
+    with behind(postgres, tmp_path, "transaction") as (alpha, space):
+        more = (*HOURLY, *LEASE, "--namespace", space)
+        beta = Machine(tmp_path / "beta", "beta", alpha.address)
+        beta.environment = {**alpha.environment, "JOBRUN_HOME": str(beta.folder)}
+        held = Held(alpha, "sales", *more, now=NOW)
+        busy = beta("run", "sales", *more, "--", "true", now=NOW)
+        assert field(busy.stderr, "holder") == f"alpha:{held.wrapper.pid}"
+        begun = boottime()
+        alpha.crash(held)
+        again = beta("run", "sales", *more, "--wait", "9s", "--", "true", now=NOW)
+        assert boottime() - begun < 3
+        assert [line.split()[1] for line in again.lines] == ["LOST", "PROCESSED"]
