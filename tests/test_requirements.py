@@ -1,7 +1,7 @@
 """One test a row of the requirements, named after its id: from outside, through real processes.
 
-D (several machines) and the rows of M that need attempts, alerts or a server come with their parts
-of the product.
+D (several machines) is in test_requirements_machines.py; the rows of M that need alerts or a server
+come with their parts of the product.
 """
 
 from __future__ import annotations
