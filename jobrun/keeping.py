@@ -80,7 +80,8 @@ class Keeping:
 
     def were_stopped(self) -> None:
         """The guardian had to act for us; whatever the server did meanwhile comes from that."""
-        self._stopped = f"this process was stopped for {boottime() - self._looked:.1f} s"
+        if not self._stopped:
+            self._stopped = f"this process was stopped for {boottime() - self._looked:.1f} s"
 
     def hear(self) -> None:
         """What the keeper's socket has by now, for a loop that can't wait for it."""
@@ -100,7 +101,7 @@ class Keeping:
 
     def _let_keeper_act(self) -> None:
         keeper, now = self._keeper, boottime()
-        if now >= max(keeper.until - _AHEAD, self._looked) + _LATE and not self._stopped:
+        if now >= max(keeper.until - _AHEAD, self._looked) + _LATE:
             self.were_stopped()
         if keeper.lost is None and now >= self._due:
             keeper.on_time(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from tests import servers
 from tests.conftest import PYTHON, Jobrun, instant, is_alive, until
 from tests.ledger_calls import schema_of
-from tests.scenes import Held, field, linux
+from tests.scenes import Held, altered, field, linux
 
 psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
 
@@ -149,6 +150,9 @@ def test_a_wrapper_that_is_stopped(alpha: Machine, beta: Machine) -> None:
     late = held.release()
     assert took < ttl + 0.5
     assert (late.status, "FENCED" in late.stderr) == (76, True)
+    stopped = re.search(r"lost the lock: this process was stopped for ([\d.]+) s", late.stderr)
+    assert stopped is not None
+    assert float(stopped[1]) >= ttl - 1
     assert runs(alpha) == [("alpha", 1, "fenced"), ("beta", 2, "succeeded")]
 
 
@@ -160,6 +164,55 @@ def test_a_session_that_is_ended(alpha: Machine, beta: Machine, lock: SessionLoc
     assert "lock-held" in beta("run", "sales", *HOURLY, "--", "true", now=NOW).stderr
     assert held.release().status == 0
     assert runs(alpha) == [("alpha", 1, "succeeded")] * 2
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
+def test_a_server_that_is_restarted(tmp_path: Path, how: signal.Signals) -> None:
+    """The command goes on; who comes right then leaves its holder the time to be there again."""
+    with servers.own_postgres() as server:
+        alpha = Machine(tmp_path / "alpha", "alpha", server.address)
+        beta = Machine(tmp_path / "beta", "beta", server.address)
+        held = Held(alpha, "sales", *HOURLY, "--first", "2026-09-04T10:00Z", now=NOW)
+        os.kill(held.wrapper.pid, signal.SIGSTOP)
+        server.stop(how)
+        server.start()
+        early = beta("run", "sales", *HOURLY, "--", "echo", "ran", now=NOW)
+        assert field(early.stderr, "holder") == f"alpha:{held.wrapper.pid}"
+        os.kill(held.wrapper.pid, signal.SIGCONT)
+        taken = f"SELECT 1 FROM pg_stat_activity WHERE application_name LIKE '%{held.wrapper.pid}'"
+        until(lambda: alpha.rows(taken), "the lock taken again")
+        assert held.release().status == 0
+        assert runs(alpha) == [("alpha", 1, "succeeded")] * 2
+        alpha.end()
+        beta.end()
+
+
+CUT = """
+import os
+from jobrun.attempts import Attempts
+from jobrun.lock_postgres import SessionLock
+from jobrun.postgres_database import Database
+
+def cut(self, *more):
+    self.situation.ledger.database.connection.pgconn.finish()
+    if {is_taken}:
+        other.append(SessionLock(Database(os.environ["JOBRUN_LEDGER"]), "sales", "beta:1", 30, 1))
+        assert other[0].acquire(5)
+    return finish(self, *more)
+
+other, finish, Attempts._finish = [], Attempts._finish, cut
+"""
+
+
+@pytest.mark.parametrize("is_taken", [False, True], ids=["free", "taken"])
+def test_a_connection_that_is_lost_after_the_command(alpha: Machine, is_taken: bool) -> None:
+    """The lock is taken again before the next window is claimed; where another has it, the run is
+    on record, and the next window is that other's."""
+    call = ("run", "sales", *HOURLY, "--first", "2026-09-04T10:00Z", "--", "true")
+    done = altered(alpha, CUT.format(is_taken=is_taken), *call, now=NOW)
+    assert (done.status, done.stderr.count("PROCESSED")) == ((75, 1) if is_taken else (0, 2))
+    assert ("the lock is lost between two runs" in done.stderr) is is_taken
+    assert {outcome for *_, outcome in runs(alpha)} == {"succeeded"}
 
 
 def test_replicas_of_one_crontab(alpha: Machine, beta: Machine, tmp_path: Path) -> None:
