@@ -14,32 +14,39 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jobrun.database import Database
     from jobrun.job import Job
     from jobrun.lines import Lines
 
 
 def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> bool:
-    """Whether the call is idle; then its skip is on record and told.
+    """Whether the call is idle, by the file `ledger`; then its skip is on record and told.
 
     Taken only where the schedule and --after are the stored ones, nothing is paused, set, running,
     failed or held, and watermark <= now < next + lag.
     """
-    if job.accept_schedule or job.accept_clock or job.dry_run:
-        return False
     try:
         file, _ = sqlite_file.connect(ledger, create=False)
     except JobrunError:
         return False  # the long way says what is wrong, or makes the ledger
     try:
-        now = int(clock())
-        ready = _ready_at(ledger_skip.idle_row(file, job.name), job, now)
-        if ready is None:
-            return False
-        ledger_skip.note_idle(file, job.name, now)
-    except JobrunError:
-        return False  # the same
+        return is_told(job, file, clock, lines)
     finally:
         file.close()
+
+
+def is_told(job: Job, database: Database, clock: Callable[[], float], lines: Lines) -> bool:
+    """The same, of a ledger that is open."""
+    if job.accept_schedule or job.accept_clock or job.dry_run:
+        return False
+    try:
+        now = int(clock())
+        ready = _ready_at(ledger_skip.idle_row(database, job.name), job, now)
+        if ready is None:
+            return False
+        ledger_skip.note_idle(database, job.name, now)
+    except JobrunError:
+        return False  # the long way says what is wrong
     reason = "no-closed-window"
     lines.idle({"job": job.name, "reason": reason, "next": ready, "at": now})
     return True

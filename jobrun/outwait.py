@@ -1,4 +1,5 @@
-"""`--wait` where it is not the job's lock that keeps a call from its turn, but runs beside others.
+"""`--wait` where it is not the job's lock that keeps a call from its turn, but runs that hold none:
+those beside others, and one whose lock was lost a moment ago and may be taken again.
 
 Whoever waits lets the lock go: those who work beside each other need it for a moment each.
 """
@@ -26,9 +27,9 @@ def left(situation: Situation) -> float:
 
 
 def can_wait(situation: Situation, living: Sequence[Living]) -> bool:
-    """Whether there is time, and all of these are runs beside others: an orphan may never end."""
-    beside = all(each.run.slot is not None and not each.pids for each in living)
-    return beside and left(situation) > 0
+    """Whether there is time, and each of these has somebody who looks after it, or may have it: an
+    orphan may never end."""
+    return left(situation) > 0 and not any(each.pids for each in living)
 
 
 def until_ended(situation: Situation, runs: Sequence[RunRow]) -> bool:

@@ -46,19 +46,25 @@ def run(job: Job, call: Call) -> int:
         try:
             job = as_set(job, call, ledger.overrides(job.name))
             tell_ledger(ledger, job, call, kind)
-            if ledger.skew is not None and abs(ledger.skew) > FAR:
-                from jobrun import episodes
-
-                episodes.clock_skew(ledger, job, call)
-            if job.parallel is not None:
-                return _in_parallel(job, call, ledger, signals, began)
-            if job.overlap == "allow":
-                return _beside_others(job, call, ledger, signals, began)
-            return _with_lock(job, call, ledger, signals, began)
+            return _with_ledger(job, call, ledger, signals, began)
         finally:
             ledger.close()
     finally:
         signals.restore()
+
+
+def _with_ledger(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
+    if ledger.skew is not None and abs(ledger.skew) > FAR:
+        from jobrun import episodes
+
+        episodes.clock_skew(ledger, job, call)
+    if job.mode == options.WINDOWS and _is_idle(job, call, ledger):
+        return 0
+    if job.parallel is not None:
+        return _in_parallel(job, call, ledger, signals, began)
+    if job.overlap == "allow":
+        return _beside_others(job, call, ledger, signals, began)
+    return _with_lock(job, call, ledger, signals, began)
 
 
 def refuse_early(job: Job, call: Call) -> None:
@@ -97,6 +103,17 @@ def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
     if kind in places.NETWORK:
         what = {"job": job.name, "what": "network-filesystem", "filesystem": kind}
         call.lines.event("WARNING", {**what, **fields})
+
+
+def _is_idle(job: Job, call: Call, ledger: Ledger) -> bool:
+    """By a server's ledger; a file is asked before most of this is loaded (`__main__.py`)."""
+    if call.where.is_file:
+        return False
+    from jobrun import idle
+    from jobrun.ledger_postgres import PostgresLedger
+
+    assert isinstance(ledger, PostgresLedger)
+    return idle.is_told(job, ledger.database, call.clock, call.lines)
 
 
 def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:

@@ -280,3 +280,29 @@ def test_what_a_person_does_waits_for_other_machines(alpha: Machine, beta: Machi
     assert (refused.status, "alpha" in refused.stderr) == (75, True)
     assert held.release().status == 0
     assert beta("forget", "sales", "--yes", now=NOW).status == 0
+
+
+def test_nothing_to_do_takes_no_lock(alpha: Machine, beta: Machine, lock: SessionLock) -> None:
+    """One read tells, also while the lock is another's."""
+    assert alpha("run", "sales", *HOURLY, "--", "true", now=NOW).status == 0
+    assert lock.acquire()
+    second = beta("run", "sales", *HOURLY, "-v", "--", "true", now=NOW)
+    assert (second.status, field(second.stderr, "reason")) == (0, "no-closed-window")
+    assert beta.rows("SELECT job, reason, times FROM jobrun_skip") == [
+        ("sales", "no-closed-window", 1)
+    ]
+
+
+def test_who_waits_outlasts_a_server_that_has_just_started(tmp_path: Path) -> None:
+    """What was lost in its restart is left to who had it, for a moment; then it may be had."""
+    with servers.own_postgres() as server:
+        alpha = Machine(tmp_path / "alpha", "alpha", server.address)
+        beta = Machine(tmp_path / "beta", "beta", server.address)
+        held = Held(alpha, "sales", *HOURLY, now=NOW)
+        alpha.crash(held)
+        assert "lock-held" in beta("run", "sales", *HOURLY, "--", "true", now=NOW).stderr
+        second = beta("run", "sales", *HOURLY, "--wait", "20s", "--", "true", now=NOW)
+        assert (second.status, [line.split()[1] for line in second.lines]) == (
+            0,
+            ["LOST", "PROCESSED"],
+        )
