@@ -10,12 +10,14 @@ from jobrun import ledger_skip, sqlite_file
 from jobrun.errors import JobrunError
 from jobrun.instants import from_iso
 
+_REASON = "no-closed-window"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobrun.database import Database
     from jobrun.job import Job
+    from jobrun.ledger import Ledger
     from jobrun.lines import Lines
 
 
@@ -30,25 +32,46 @@ def way_out(job: Job, ledger: str, clock: Callable[[], float], lines: Lines) -> 
     except JobrunError:
         return False  # the long way says what is wrong, or makes the ledger
     try:
-        return is_told(job, file, clock, lines)
+        return _is_told(
+            job,
+            lambda: ledger_skip.idle_row(file, job.name),
+            lambda now: ledger_skip.note_idle(file, job.name, now),
+            clock,
+            lines,
+        )
     finally:
         file.close()
 
 
-def is_told(job: Job, database: Database, clock: Callable[[], float], lines: Lines) -> bool:
-    """The same, of a ledger that is open."""
+def way_out_of(job: Job, ledger: Ledger, clock: Callable[[], float], lines: Lines) -> bool:
+    """The same, by a ledger that is open."""
+    return _is_told(
+        job,
+        lambda: ledger.idle_row(job.name),
+        lambda now: ledger.skip(job.name, _REASON, None, None, now, believed=True),
+        clock,
+        lines,
+    )
+
+
+def _is_told(
+    job: Job,
+    read: Callable[[], tuple[object, ...] | None],
+    note: Callable[[int], object],
+    clock: Callable[[], float],
+    lines: Lines,
+) -> bool:
     if job.accept_schedule or job.accept_clock or job.dry_run:
         return False
     try:
         now = int(clock())
-        ready = _ready_at(ledger_skip.idle_row(database, job.name), job, now)
+        ready = _ready_at(read(), job, now)
         if ready is None:
             return False
-        ledger_skip.note_idle(database, job.name, now)
+        note(now)
     except JobrunError:
         return False  # the long way says what is wrong
-    reason = "no-closed-window"
-    lines.idle({"job": job.name, "reason": reason, "next": ready, "at": now})
+    lines.idle({"job": job.name, "reason": _REASON, "next": ready, "at": now})
     return True
 
 

@@ -71,6 +71,9 @@ class Ledger(Protocol):
     def overrides(self, job: str) -> str | None:
         """Options that are set on record; read on every way to a command, so this alone."""
 
+    def idle_row(self, job: str) -> tuple[object, ...] | None:
+        """What tells that there is nothing to do, see ledger_skip.py."""
+
     def window(self, job: str, key: str) -> WindowRow | None: ...
 
     def taken(self, job: str, planned: Mapping[str, int]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobrun.instants import iso
 from jobrun.ledger import ABOUT
+from jobrun.ledger_skip import idle_row
 from jobrun.ledger_values import Row, columns, damaged, rows_of
 from jobrun.rows import (
     RUNNING,
@@ -116,6 +117,9 @@ class Reads:
     def overrides(self, job: str) -> str | None:
         found = self._database.rows("SELECT overrides FROM jobrun_job WHERE name = ?", (job,))
         return found[0][0] if found else None
+
+    def idle_row(self, job: str) -> tuple[object, ...] | None:
+        return idle_row(self._database, job)
 
     def window(self, job: str, key: str) -> WindowRow | None:
         source = "jobrun_window WHERE job = :job AND key = :key"

@@ -58,7 +58,7 @@ def _with_ledger(job: Job, call: Call, ledger: Ledger, signals: Signals, began: 
         from jobrun import episodes
 
         episodes.clock_skew(ledger, job, call)
-    if job.mode == options.WINDOWS and _is_idle(job, call, ledger):
+    if _is_idle(job, call, ledger):
         return 0
     if job.parallel is not None:
         return _in_parallel(job, call, ledger, signals, began)
@@ -107,13 +107,11 @@ def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
 
 def _is_idle(job: Job, call: Call, ledger: Ledger) -> bool:
     """By a server's ledger; a file is asked before most of this is loaded (`__main__.py`)."""
-    if call.where.is_file:
+    if call.where.is_file or job.mode != options.WINDOWS:
         return False
     from jobrun import idle
-    from jobrun.ledger_postgres import PostgresLedger
 
-    assert isinstance(ledger, PostgresLedger)
-    return idle.is_told(job, ledger.database, call.clock, call.lines)
+    return idle.way_out_of(job, ledger, call.clock, call.lines)
 
 
 def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:

@@ -63,7 +63,7 @@ GROUPS = (
         "call",
         "call machines locks skips episodes key_file command report replay attempt attempts living"
         " outwait turn by_hand setting overlap parallel foreseen run lead halt",
-        "words time options planning places lines ledger lock process output tables",
+        "words time options planning places lines ledger lock process output idle tables",
     ),
     (
         "screens",
