@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests import crontabs
+from jobrun import places
+from tests import crontabs, manifests
 from tests.conftest import PYTHON, ROOT, Jobrun, Result, clean_environment
 
 EXAMPLES = ROOT / "examples"
 ROLLUP = EXAMPLES / "rollup"
 CRONTAB = (EXAMPLES / "crontab").read_text(encoding="utf-8")
 LINES = crontabs.read(CRONTAB)
+SERVERS = (EXAMPLES / "two-servers.crontab").read_text(encoding="utf-8")
+MANIFEST = (EXAMPLES / "kubernetes-cronjob.yaml").read_text(encoding="utf-8")
 NOW = "2026-09-04T12:05:00+00:00"
 
 posix = pytest.mark.skipif(os.name == "nt", reason="crontab lines are for cron's shell: POSIX only")
@@ -135,6 +138,156 @@ def test_what_the_crontab_shows_by_hand_works(jobrun: Jobrun) -> None:
     for number, command in shown:
         result = jobrun(*shlex.split(command)[1:], now=NOW)
         assert result.status == 0, f"line {number}: {command}\n{result.stderr}"
+
+
+# -- several machines ------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize("entry", crontabs.read(SERVERS).entries, ids=name)
+def test_each_line_of_two_servers_is_planned(
+    entry: crontabs.Entry, tmp_path: Path, on_postgres: Jobrun
+) -> None:
+    """On a server of the tests; each has a comment that says what it guarantees."""
+    above = SERVERS.splitlines()[entry.number - 2]
+    assert above.startswith("# ")
+    own = entry.command.replace("/var/lib/jobrun/", f"{tmp_path}/")
+    settings = crontabs.read(SERVERS).settings
+    assert "password" not in settings["JOBRUN_LEDGER"]
+    places.find(settings["JOBRUN_LEDGER"], {"JOBRUN_HOME": str(tmp_path)})
+    ledger = {"JOBRUN_LEDGER": on_postgres.environment["JOBRUN_LEDGER"]}
+    result = Shell(tmp_path)(entry._replace(command=own), {**settings, **ledger})
+    assert result.returncode == 0, result.stderr
+    assert "error" not in result.stderr
+    assert ("--ledger" in own) != ("--namespace production" in own)
+
+
+def test_what_two_servers_show_by_hand_works(on_postgres: Jobrun) -> None:
+    """The commands in the last comment, once a line of it has been called."""
+    space = ("--namespace", "production")
+    try:
+        first = on_postgres("run", "sales", *space, "--every", "1hour", "--", PYTHON, "-c", "")
+        assert first.status == 0, first.stderr
+        shown = list(crontabs.comments(SERVERS))
+        assert len(shown) >= 4
+        for number, command in shown:
+            result = on_postgres(*shlex.split(command)[1:])
+            assert result.status == 0, f"line {number}: {command}\n{result.stderr}"
+    finally:
+        drop_production(on_postgres)
+
+
+def test_a_ledger_of_a_service_file(on_postgres: Jobrun) -> None:
+    """As the head of the crontab says: nothing of it is in the address."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    (shown,) = re.findall(r"JOBRUN_LEDGER=(\S*service=jobs)", SERVERS)
+    address = on_postgres.environment["JOBRUN_LEDGER"]
+    services = on_postgres.folder / "services.conf"
+    given = (f"{name}={value}" for name, value in conninfo_to_dict(address).items())
+    services.write_text("\n".join(["[jobs]", *given]))
+    found = on_postgres(
+        "run", "sales", "--", "sh", "-c", "echo $JOBRUN_LEDGER",
+        env={"JOBRUN_LEDGER": shown, "PGSERVICEFILE": str(services)},
+    )  # fmt: skip
+    assert (found.status, found.stdout) == (0, f"{shown}\n")
+    with psycopg.connect(address) as connection:
+        assert connection.execute("SELECT name FROM jobrun_job").fetchall() == [("sales",)]
+
+
+def drop_production(jobrun: Jobrun) -> None:
+    import psycopg
+
+    address = jobrun.environment["JOBRUN_LEDGER"]
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS production CASCADE")
+
+
+# What the manifest may say; a field that is misspelt is not among it.
+FIELDS = {
+    "apiVersion", "kind", "metadata.name", "spec.schedule", "spec.concurrencyPolicy",
+    "spec.startingDeadlineSeconds", "spec.successfulJobsHistoryLimit",
+    "spec.failedJobsHistoryLimit", "spec.jobTemplate.spec.backoffLimit",
+    "spec.jobTemplate.spec.ttlSecondsAfterFinished",
+}  # fmt: skip
+POD = {
+    "restartPolicy", "terminationGracePeriodSeconds", "securityContext.runAsNonRoot",
+    "securityContext.runAsUser", "securityContext.fsGroup", "containers.name", "containers.image",
+    "containers.command", "containers.args", "containers.env.name", "containers.env.value",
+    "containers.env.valueFrom.secretKeyRef.name", "containers.env.valueFrom.secretKeyRef.key",
+    "containers.volumeMounts.name", "containers.volumeMounts.mountPath", "volumes.name",
+    "volumes.emptyDir.sizeLimit",
+}  # fmt: skip
+
+
+def fields(value: object, place: str = "") -> set[str]:
+    """Where there is a value; all items of a list are in one place."""
+    if isinstance(value, dict):
+        return {found for key, each in value.items() for found in fields(each, f"{place}.{key}")}
+    if isinstance(value, list) and isinstance(value[0], dict):
+        return {found for each in value for found in fields(each, place)}
+    return {place.lstrip(".")}
+
+
+def test_the_cron_job_of_kubernetes_keeps_to_what_is_documented() -> None:
+    """Known fields in their places, names that meet, a schedule that cron reads, too."""
+    secret, cron_job = manifests.documents(MANIFEST)
+    inside = "spec.jobTemplate.spec.template.spec"
+    assert fields(cron_job) <= {*FIELDS, *(f"{inside}.{field}" for field in POD)}
+    assert (cron_job["apiVersion"], cron_job["kind"]) == ("batch/v1", "CronJob")
+    crontabs.read(f"{cron_job['spec']['schedule']} x")
+    pod = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    environment = {entry["name"]: entry for entry in container["env"]}
+    (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+    assert mount == {"name": volume["name"], "mountPath": environment["JOBRUN_HOME"]["value"]}
+    wanted = environment["JOBRUN_LEDGER"]["valueFrom"]["secretKeyRef"]
+    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", wanted["name"])
+    address = secret["stringData"][wanted["key"]]
+    found = places.find(address, {"JOBRUN_HOME": "/state"})
+    assert (found.address, "change-me" in found.name) == (address, False)
+
+
+def test_the_cron_job_of_kubernetes_leaves_decisions_to_jobrun(on_postgres: Jobrun) -> None:
+    """No second start but jobrun's, no shell before it, time to end; and its call is planned."""
+    spec = manifests.documents(MANIFEST)[1]["spec"]
+    job = spec["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    argv = [*container["command"], *container["args"]]
+    assert (spec["concurrencyPolicy"], pod["restartPolicy"], job["backoffLimit"]) == (
+        "Allow", "Never", 0,
+    )  # fmt: skip
+    assert argv[0] == "jobrun"
+    kill_after = int(argv[argv.index("--kill-after") + 1].removesuffix("s"))
+    assert pod["terminationGracePeriodSeconds"] >= 2 * kill_after
+    argv.insert(argv.index("--"), "--dry-run")
+    result = on_postgres(*argv[1:], now=NOW)
+    assert result.status == 0, result.stderr
+    assert "2026-09-04T10:00:00+00:00" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: 1\na: 2\n", "a:\n  b: 1\n c: 2\n", "a:\n", "a: {b: 1}\n", "- a\nb: 1\n", "\ta: 1\n",
+     "a: b: c\n", "a: 'b'\n"],
+)  # fmt: skip
+def test_the_reader_of_manifests_takes_nothing_that_it_does_not_know(text: str) -> None:
+    """Nor a key twice, nor an indentation that fits nothing."""
+    with pytest.raises(ValueError, match=r"line [123]"):
+        manifests.documents(text)
+
+
+def test_the_reader_of_manifests_does_as_yaml_does() -> None:
+    """Items that are mappings, flags that begin with dashes, quotes, numbers, a list in a line."""
+    text = (
+        'a:\n  - b: "1 {x}"\n    c:\n      - --\n      - -m\n  - b: x y\nd: ["e", "f"]\n---\ng: 2\n'
+    )
+    assert manifests.documents(text) == [
+        {"a": [{"b": "1 {x}", "c": ["--", "-m"]}, {"b": "x y"}], "d": ["e", "f"]},
+        {"g": 2},
+    ]
 
 
 # -- Task Scheduler --------------------------------------------------------------------------------
