@@ -63,9 +63,10 @@ def _terms(name: str, call: Call, ledger: Ledger, job: Job | None) -> Terms:
     if job is not None:
         space = call.where.namespace or job.namespace or ""
         return Terms(job.lock or "session", job.ttl, job.kill_after, space)
-    last = lastcall.of(ledger.job(name)).options.get("--lock")
-    kind = last or call.environ.get("JOBRUN_LOCK") or "session"
-    return Terms(kind, TTL, KILL_AFTER, call.where.namespace or "")
+    last = lastcall.of(ledger.job(name))
+    kind = last.options.get("--lock") or call.environ.get("JOBRUN_LOCK") or "session"
+    kill_after = last.seconds("--kill-after", KILL_AFTER)  # `stop` may wait for it, the lock held
+    return Terms(kind, max(TTL, 3 * kill_after), kill_after, call.where.namespace or "")
 
 
 def _shared(

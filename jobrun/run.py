@@ -116,6 +116,12 @@ def _is_idle(job: Job, call: Call, ledger: Ledger) -> bool:
 
 def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
     lock = locks.of(job.name, call, ledger, job)
+    named = None
+    if job.key_file is not None and not (call.where.is_file and job.lock is None):
+        from jobrun import key_file
+
+        # A server hears nothing of us while a large file is read: not with its lock.
+        named = key_file.key(job.name, job.key_file)
     if not lock.acquire(job.wait, signals):
         if signals.received:
             return EXIT_SIGNAL + signals.received
@@ -125,7 +131,7 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
         from jobrun import turn
 
         owner = places.other_owner(os.stat(call.where.owner))
-        return turn.take(Situation(job, call, ledger, lock, signals, began, owner))
+        return turn.take(Situation(job, call, ledger, lock, signals, began, owner), named)
     finally:
         lock.release()
 

@@ -42,14 +42,15 @@ NOTHING = Stored(None, (), lambda since: iter(()), lambda below, limit: [])
 REPLANS = 5  # another holder between our read and our write, although we hold the lock
 
 
-def take(situation: Situation) -> int:
-    """From the plan to the exit code. Raises JobrunError where nothing ran."""
-    while (code := _take(situation)) is None:
+def take(situation: Situation, named: Named | None = None) -> int:
+    """From the plan to the exit code; `named` is the unit of --key-file, where that was read before
+    the lock was taken. Raises JobrunError where nothing ran."""
+    while (code := _take(situation, named)) is None:
         pass  # what was in its way has ended
     return code
 
 
-def _take(situation: Situation) -> int | None:
+def _take(situation: Situation, named: Named | None) -> int | None:
     job, call, ledger = situation.job, situation.call, situation.ledger
     now = call.now()
     for _ in range(REPLANS):
@@ -60,7 +61,9 @@ def _take(situation: Situation) -> int | None:
         if judged.living:
             return _withdraw(situation, judged.living)
         with told_if_refused(situation, now):
-            plan, grid, stamp = make_plan(job, ledger, now, judged.lost)
+            if named is not None and key_file.stamp(job.key_file or "") != named[1]:
+                named = None
+            plan, grid, stamp = make_plan(job, ledger, now, judged.lost, named=named)
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
             return code

@@ -215,6 +215,16 @@ def test_a_connection_that_is_lost_after_the_command(alpha: Machine, is_taken: b
     assert {outcome for *_, outcome in runs(alpha)} == {"succeeded"}
 
 
+def test_a_large_file_is_read_before_the_lock_is_taken(alpha: Machine) -> None:
+    """It takes longer than the server waits for a word of who has the lock."""
+    slow = "import hashlib, select\nread = hashlib.file_digest\n"
+    slow += "hashlib.file_digest = lambda *a: select.select([], [], [], 1.5) and read(*a)"
+    (alpha.folder / "dump").write_text("all of it")
+    more = ("--key-file", "dump", "--lock-ttl", "1s", "-k", "0s")
+    done = altered(alpha, slow, "run", "sales", *more, "--", "true")
+    assert (done.status, "PROCESSED" in done.stderr) == (0, True)
+
+
 def test_replicas_of_one_crontab(alpha: Machine, beta: Machine, tmp_path: Path) -> None:
     """A short job, one of three late: it runs once a window."""
     gamma = Machine(tmp_path / "gamma", "gamma", alpha.address)
