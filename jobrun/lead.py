@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from jobrun import episodes, locks, options, places, rows, turn
 from jobrun.attempts import Attempts
 from jobrun.call import Situation, note_holder
-from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
+from jobrun.errors import EXIT_SIGNAL, JobrunError, LedgerError, Refused
 from jobrun.ledgers import open_ledger
 from jobrun.living import Living, judge_open_runs
 from jobrun.plans import Plan
@@ -66,7 +66,11 @@ class Candidate:
             pause = POLL
             try:
                 code = self._try()
-            except Refused as error:
+            except (Refused, LedgerError) as error:
+                # Whoever has led, or stood by, waits for a server that fails over; a call that has
+                # found nothing but a broken one is wrong.
+                if not (self._was_open or isinstance(error, Refused)):
+                    raise
                 self._lose_ledger(error)
                 code, pause = None, POLL + AFTER_A_LOSS
             if code is not None:
@@ -159,6 +163,7 @@ class Candidate:
         owner = places.other_owner(os.stat(self._owner))
         situation = Situation(job, call, ledger, lock, signals, time.monotonic(), owner)
         for _ in range(turn.REPLANS):
+            turn.hand_in(call, ledger, job.name)
             row = ledger.job(job.name)
             judged = judge_open_runs(ledger, job.name, call, lock)
             if judged.living:

@@ -125,6 +125,7 @@ class Beginning(Beside):
         job, call, ledger = situation.job, situation.call, situation.ledger
         now = call.now()
         for _ in range(turn.REPLANS):
+            turn.hand_in(call, ledger, job.name)
             row = ledger.job(job.name)
             judged = judge_open_runs(ledger, job.name, call, self._gate)
             if (keeper := keeper_of(judged.living)) is not None:
@@ -308,6 +309,7 @@ class Worker(Beside):
         situation = self._situation
         job, call, ledger = situation.job, situation.call, situation.ledger
         for _ in range(turn.REPLANS):
+            turn.hand_in(call, ledger, job.name)
             row = ledger.job(job.name)
             judged = judge_open_runs(ledger, job.name, call, self._gate, situation.slot)
             self._lost.update({run.key: run for run in judged.lost if run.key is not None})
