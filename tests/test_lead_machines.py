@@ -1,0 +1,226 @@
+"""`lead` and `backfill --parallel` on several machines with one PostgreSQL (D4, M17)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.conftest import PYTHON, is_alive, until
+from tests.ledger_calls import schema_of
+from tests.scenes import linux
+
+psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
+
+from tests.test_lead import DAEMON, parent_of  # noqa: E402
+from tests.test_machines import Machine  # noqa: E402
+from tests.test_parallel import WAITS, argv, begin  # noqa: E402
+
+pytestmark = linux
+
+NOW = "2026-09-20T12:05Z"
+SHORT = ("--lock-ttl", "4s", "-k", "1s")
+
+
+class Candidate:
+    """A call of `lead` on a machine; its lines are in a file. All daemons are in one folder."""
+
+    def __init__(self, machine: Machine, shared: Path, *options: str, deaf: bool = False) -> None:
+        self.machine = machine
+        self.path = machine.folder / "lines"
+        daemon = ("--", PYTHON, "-c", DAEMON, *(["deaf"] if deaf else []))
+        with self.path.open("a") as lines:
+            self.process = machine.start(
+                "lead", "hub", "-C", str(shared), *options, *daemon,
+                now=NOW, stderr=lines, stdout=lines,
+            )  # fmt: skip
+
+    def says(self, text: str, times: int = 1) -> None:
+        until(lambda: self.path.read_text().count(text) >= times, f"{text} in {self.path}", 30)
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """Where the daemons are: none is left."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    yield folder
+    for path in folder.glob("leads.*"):
+        if is_alive(path.read_text()):
+            os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def one(tmp_path: Path, postgres: str) -> Iterator[Machine]:
+    with schema_of(postgres) as address:
+        machine = Machine(tmp_path / "one", "one", address)
+        yield machine
+        machine.end()
+
+
+@pytest.fixture
+def two(tmp_path: Path, one: Machine) -> Iterator[Machine]:
+    machine = Machine(tmp_path / "two", "two", one.address)
+    yield machine
+    machine.end()
+
+
+def daemons(shared: Path) -> list[int]:
+    """Their pids, in the order of their tokens."""
+    found = sorted(shared.glob("leads.*"), key=lambda path: int(path.suffix[1:]))
+    return [int(path.read_text()) for path in found]
+
+
+def daemon(shared: Path, number: int, seconds: float = 20) -> int:
+    """The pid of the nth one, once it is there."""
+    until(lambda: len(daemons(shared)) >= number, f"daemon {number}", seconds)
+    return daemons(shared)[number - 1]
+
+
+def both(one: Machine, two: Machine, shared: Path, *options: str) -> tuple[Candidate, Candidate]:
+    """One that leads, one that stands by."""
+    first = Candidate(one, shared, *options)
+    daemon(shared, 1)
+    second = Candidate(two, shared, *options)
+    second.says(f"what=standby holder=one:{first.process.pid}")
+    return first, second
+
+
+def test_another_machine_leads_after_a_crash(one: Machine, two: Machine, shared: Path) -> None:
+    """All of the leader is gone at once: the other one leads with its next look."""
+    first, second = both(one, two, shared)
+    pid = daemon(shared, 1)
+    for each in (first.process.pid, parent_of(pid), pid):
+        os.kill(each, signal.SIGKILL)
+    daemon(shared, 2, seconds=10)
+    second.says("what=leads")
+    assert "LOST job=hub" in second.path.read_text()
+    second.send(signal.SIGTERM)
+    assert second.process.wait(20) == 143
+
+
+def test_a_guardian_ends_the_daemon_before_another_machine_leads(
+    one: Machine, two: Machine, shared: Path
+) -> None:
+    """kill -9 of the wrapper, a daemon that ignores TERM: the lock is kept until it is dead."""
+    first = Candidate(one, shared, *SHORT, deaf=True)
+    pid = daemon(shared, 1)
+    second = Candidate(two, shared, *SHORT)
+    second.says("what=standby")
+    first.process.kill()
+    daemon(shared, 2)
+    assert not is_alive(pid)
+    assert second.process.poll() is None  # a daemon that finds another one fails
+
+
+def test_a_leader_that_is_stopped_stands_by_afterwards(
+    one: Machine, two: Machine, shared: Path
+) -> None:
+    """STOP: its guardian ends the daemon in time, the other machine leads; CONT: it stands by."""
+    first, second = both(one, two, shared, *SHORT)
+    pid = daemon(shared, 1)
+    first.send(signal.SIGSTOP)
+    daemon(shared, 2)
+    assert not is_alive(pid)
+    first.send(signal.SIGCONT)
+    first.says(f"what=standby holder=two:{second.process.pid}")
+    assert first.process.poll() is None
+    second.send(signal.SIGTERM)
+    assert second.process.wait(20) == 143
+    daemon(shared, 3)
+
+
+def test_a_session_that_is_ended_changes_nothing(one: Machine, two: Machine, shared: Path) -> None:
+    """The lock is taken again for the same daemon."""
+    first, second = both(one, two, shared)
+    session = (
+        "SELECT pid FROM pg_stat_activity WHERE application_name ="
+        f" 'jobrun one/{first.process.pid}'"
+    )
+    ((before,),) = one.rows(session)
+    one.rows(f"SELECT pg_terminate_backend({before})")
+    until(lambda: one.rows(session) not in ([], [(before,)]), "its new session")
+    assert is_alive(daemon(shared, 1))
+    first.send(signal.SIGTERM)
+    assert first.process.wait(20) == 143
+    daemon(shared, 2)
+    second.says("what=leads")
+
+
+def test_who_stands_by_holds_no_snapshot(one: Machine, two: Machine, shared: Path) -> None:
+    """Row 21: one idle session, no transaction, so VACUUM removes what is dead."""
+    both(one, two, shared)
+    one.rows("CREATE TABLE t (n int)")
+    one.rows("INSERT INTO t SELECT generate_series(1, 1000)")
+    seen: list[object] = []
+    asked = (
+        "SELECT query_start, state, backend_xmin, now() - xact_start > interval '0.5 s'"
+        " FROM pg_stat_activity WHERE application_name = 'jobrun'"
+    )
+
+    def has_looked() -> bool:
+        ((at, state, xmin, is_old),) = one.rows(asked)
+        seen.append(at)
+        assert xmin is None or (state == "active" and not is_old)
+        return len(set(seen)) > 3
+
+    until(has_looked, "three looks")
+    one.rows("DELETE FROM t")
+    one.rows("VACUUM t")
+    assert one.rows("SELECT pg_relation_size('t')") == [(0,)]
+
+
+def test_a_server_that_is_down(tmp_path: Path, shared: Path) -> None:
+    """The daemon is ended before another one could begin; each says so once, and tries on."""
+    with servers.own_postgres() as server:
+        machines = [Machine(tmp_path / host, host, server.address) for host in ("one", "two")]
+        first, second = both(machines[0], machines[1], shared, "--lock-ttl", "3s", "-k", "1s")
+        pid = daemon(shared, 1)
+        server.stop()
+        until(lambda: not is_alive(pid), "the end of the daemon")
+        second.says("error: ")
+        server.start()
+        daemon(shared, 2, seconds=30)
+        assert len(daemons(shared)) == 2
+        assert [each.process.poll() for each in (first, second)] == [None, None]
+        assert second.path.read_text().count("error: ") == 1
+        for machine in machines:
+            machine.end()
+
+
+def test_a_machine_that_dies_leaves_its_windows_to_the_others(one: Machine, two: Machine) -> None:
+    """backfill --parallel: all of one machine is gone at once, midway; each window is done."""
+    begin(one)
+    calls = []
+    for machine in (one, two):
+        here = ("-C", str(machine.folder))  # not that of the last call
+        parallel = argv(9, "--parallel", "2", *here, script=WAITS)
+        calls.append(machine.start(*parallel, now=NOW))
+        until(lambda folder=machine.folder: len(list(folder.glob("j_*Z"))) == 2, "commands")  # type: ignore[misc]
+    found = one.rows("SELECT pid, child_pid FROM jobrun_run WHERE host = 'one' ORDER BY id")
+    workers = [(pid, child) for pid, child in found if child is not None][-2:]
+    for worker, _ in workers:
+        os.kill(worker, signal.SIGSTOP)
+    for worker, child in workers:
+        for pid in (parent_of(child), child, worker):
+            os.kill(pid, signal.SIGKILL)
+    calls[0].kill()
+    gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'jobrun one/%'"
+    until(lambda: two.rows(gone) == [(0,)], "the server to notice")
+    settled = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 s'"
+    until(lambda: two.rows(settled) == [(True,)], "a server that has been there for a while")
+    (two.folder / "go").touch()
+    _, err = calls[1].communicate(timeout=60)
+    assert calls[1].returncode == 0, err
+    states = two.rows(
+        "SELECT state, attempts, count(*) FROM jobrun_window GROUP BY 1, 2 ORDER BY 2"
+    )
+    assert states == [("processed", 1, 7), ("processed", 2, 2)]
+    assert b"hint: 9 windows: 9 processed\n" in err
