@@ -39,6 +39,7 @@ AFTER_A_LOSS = 1.5  # seconds more, in which a leader that has lost its server t
 def lead(job: Job, call: Call) -> int:
     """Stand by, lead, and so on; the exit code: of the command once that has ended by itself,
     128+n where a signal ends it. Raises JobrunError where it can never lead."""
+    locks.check(job, call)
     places.make_state_folder(call.where, job.ledger, call.environ)
     signals = catch()
     try:

@@ -454,8 +454,16 @@ class SqlLedger(Reads):
 
         Of the windows that the call claims after this one nobody else can say so any more.
         """
+        if claim is not None and claim.slot is not None and self._is_under_way(job, claim.key):
+            return None
         is_open = claim is not None and claim.kind in (NEW, RETRY)
         return self._claim(job, token, claim, but_for=PROCESSED if is_open else None)
+
+    def _is_under_way(self, job: str, key: str | None) -> bool:
+        """Whether another call has claimed it since the runs without an end were judged: at the end
+        of a run that takes neither the job's lock nor a token (Claim.planned)."""
+        open_run = "SELECT 1 FROM jobrun_run WHERE job = ? AND outcome IS NULL AND key = ?"
+        return bool(self._database.rows(open_run, (job, key)))
 
     def _claim(
         self, job: str, token: int, claim: Claim | None, but_for: str | None = None

@@ -6,6 +6,7 @@ planned it. Each runs beside the others as a call with `--overlap allow` does (o
 slot as long as it lives, and draws its next window in the transaction that records its last: the
 first of the plan that nobody has taken. Taken is what runs, and what has another token than when it
 was planned. So nothing is planned again, and what a window costs is what it costs one call alone.
+Such a claim takes no token of the job: the ledger refuses a call beside it what it finds running.
 
 Where nothing is left of the plan a worker looks, under the job's lock, for what others had taken
 and have not ended: lost with its host, or interrupted. It does that, too, and else it ends.

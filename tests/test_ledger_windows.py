@@ -70,6 +70,22 @@ def test_of_a_range_the_first_that_is_free_is_claimed(ledger: Ledger) -> None:
     assert ledger.taken("j", keys) == set(list(keys)[:3])
 
 
+def test_what_runs_beside_is_not_claimed_again(ledger: Ledger) -> None:
+    """It was claimed, without a token, after the runs without an end were judged: plan again."""
+    first = begin(ledger, claim(TEN, slot=1))
+    assert first.claimed is not None
+    done = result(first.claimed, first.claimed.key, token=first.token, beside=True)
+    following = claim(ELEVEN, slot=1, planned=0, child_pid=51)
+    assert ledger.finish(done, following, hourly).claimed is not None
+    opening = Opening("j", job_row(ledger).token, NOW)
+    again = claim(ELEVEN, slot=2, kind=rows.RETRY, child_pid=52)
+    assert ledger.open(opening, again, hourly) is None
+    lost = opening._replace(lost=(2,))
+    opened = ledger.open(lost, again, hourly)
+    assert opened is not None
+    assert opened.claimed is not None
+
+
 def test_bounds_of_a_window_are_immutable(ledger: Ledger) -> None:
     """R5: a later attempt has the stored end, whatever the schedule says by then."""
     run(ledger, TEN, rows.FAILED_RUN)

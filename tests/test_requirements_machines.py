@@ -235,3 +235,25 @@ def test_D9_a_lock_that_is_held_is_one_connection(machines: tuple[Machine, ...])
     assert len(sessions(alpha, held)) == 1
     assert held.release().status == 0
     until(lambda: sessions(alpha, held) == [], "the end of its session")
+
+
+def test_M17_cron_decides_when_and_hosts_share_the_windows(machines: tuple[Machine, ...]) -> None:
+    """Two machines take a range together, the third does what is new: each window once."""
+    alpha, beta, gamma = machines
+    hourly = ("run", "j", "--every", "1h", "--first", "none")
+    assert alpha(*hourly, "--", "true", now="2026-09-04T10:05Z").status == 0
+    span = ("--from", "2026-09-02T00:00Z", "--to", "2026-09-03T00:00Z", "--parallel", "2")
+    command = ("--", "sh", "-c", "sleep 0.05")
+    calls = [
+        machine.start("backfill", "j", *span, *command, now="2026-09-04T11:05Z")
+        for machine in (alpha, beta)
+    ]
+    until(lambda: len(runs(alpha)) > 4, "workers")
+    new = gamma(*hourly, "--overlap", "allow", "--", "true", now="2026-09-04T11:05Z")
+    assert (new.status, "PROCESSED job=j" in new.stderr) == (0, True)
+    told = [call.communicate(timeout=60)[1].decode() for call in calls]
+    assert [call.returncode for call in calls] == [0, 0], "".join(told)
+    assert sorted({host for host, _, _ in runs(alpha)}) == ["alpha", "beta", "gamma"]
+    assert {outcome for _, _, outcome in runs(alpha)} == {"succeeded"}
+    once = alpha.rows("SELECT count(*), count(DISTINCT key) FROM jobrun_run")
+    assert once == [(25, 25)]
