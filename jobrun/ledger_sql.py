@@ -454,16 +454,18 @@ class SqlLedger(Reads):
 
         Of the windows that the call claims after this one nobody else can say so any more.
         """
-        if claim is not None and claim.slot is not None and self._is_under_way(job, claim.key):
+        if claim is not None and self._is_under_way(job, claim):
             return None
         is_open = claim is not None and claim.kind in (NEW, RETRY)
         return self._claim(job, token, claim, but_for=PROCESSED if is_open else None)
 
-    def _is_under_way(self, job: str, key: str | None) -> bool:
-        """Whether another call has claimed it since the runs without an end were judged: at the end
-        of a run that takes neither the job's lock nor a token (Claim.planned)."""
+    def _is_under_way(self, job: str, claim: Claim) -> bool:
+        """Whether one that runs beside this call has claimed it since the runs without an end were
+        judged: that takes neither the job's lock nor a token (Claim.planned)."""
+        if claim.slot is None or claim.planned is not None:  # alone; or it is looked at anyhow
+            return False
         open_run = "SELECT 1 FROM jobrun_run WHERE job = ? AND outcome IS NULL AND key = ?"
-        return bool(self._database.rows(open_run, (job, key)))
+        return bool(self._database.rows(open_run, (job, claim.key)))
 
     def _claim(
         self, job: str, token: int, claim: Claim | None, but_for: str | None = None
