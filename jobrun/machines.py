@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobrun import lastcall
-from jobrun.errors import UsageError
+from jobrun.errors import JobrunError, UsageError
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
@@ -60,6 +60,15 @@ def check(job: Job, call: Call) -> None:
             f"--lock {job.lock}: the ledger {call.ledger} is a file, which has none",
             "--ledger postgresql://user@host/database, or --lock redis://host:6379/0",
         )
+
+
+def is_under_way(run: RunRow, call: Call, ledger: Ledger) -> bool:
+    """Whether a run of another machine has its lock; also where that can't be told."""
+    shared = _shared(run.job, call, ledger, _terms(run.job, call, ledger, None), run.slot)
+    try:
+        return not (shared.is_free() and shared.is_settled())
+    except JobrunError:
+        return True
 
 
 def _terms(name: str, call: Call, ledger: Ledger, job: Job | None) -> Terms:

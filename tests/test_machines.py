@@ -225,6 +225,18 @@ def test_a_large_file_is_read_before_the_lock_is_taken(alpha: Machine) -> None:
     assert (done.status, "PROCESSED" in done.stderr) == (0, True)
 
 
+def test_what_runs_on_another_machine_is_seen(
+    alpha: Machine, beta: Machine, lock: SessionLock
+) -> None:
+    """As long as that has the lock; a look takes it from nobody."""
+    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    assert "running" in beta("status", now=NOW).stdout
+    alpha.crash(held)
+    until(lambda: lock.is_free() and lock.is_settled(), "the lock")
+    assert "running" not in beta("status", now=NOW).stdout
+    assert "lost" in beta("history", now=NOW).stdout
+
+
 def test_replicas_of_one_crontab(alpha: Machine, beta: Machine, tmp_path: Path) -> None:
     """A short job, one of three late: it runs once a window."""
     gamma = Machine(tmp_path / "gamma", "gamma", alpha.address)

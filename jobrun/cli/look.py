@@ -124,6 +124,7 @@ class Look:
         self.where = _find(ctx, ledger)
         self.path = self.where.name
         self.as_json = as_json
+        self._open: Ledger | None = None
         self.is_named = bool(ledger or self.environ.get("JOBRUN_LEDGER"))
 
     @contextmanager
@@ -136,9 +137,11 @@ class Look:
                 raise
             ledger = None
         options.name_command(ledger is not None and ledger.shared)
+        self._open = ledger
         try:
             yield ledger
         finally:
+            self._open = None
             if ledger is not None:
                 ledger.close()
 
@@ -187,9 +190,15 @@ class Look:
         """Whether a run without outcome is still under way.
 
         Asked of its processes, not of its lock: a look that took the lock, if only for a moment,
-        would make a call that starts in that moment skip. A run of another host can't be asked: on
-        a network filesystem it may well be alive, else the host only has a new name.
+        would make a call that starts in that moment skip. A run of another host can't be asked: a
+        server knows who has its lock, on a network filesystem it may well be alive, else the host
+        only has a new name.
         """
+        if run.host != host_name() and self._open is not None and not self.where.is_file:
+            from jobrun import machines
+
+            call = Call(self.environ, self.clock, Lines(), self.where, this_caller())
+            return machines.is_under_way(run, call, self._open)
         if run.host != host_name():
             return not self.where.is_file or places.filesystem(self.path) in places.NETWORK
         marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": self.path}
