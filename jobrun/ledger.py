@@ -58,6 +58,11 @@ class Ledger(Protocol):
     def shared(self) -> bool:
         """Whether it lies in a database of the user's own."""
 
+    @property
+    def namespace(self) -> str:
+        """What the names of its locks on a server have, so that those of other ledgers are others:
+        the schema, the name space of a file, or nothing."""
+
     skew: int | None
     """Milliseconds that this host's clock is ahead of the server's; None: a file has none."""
 

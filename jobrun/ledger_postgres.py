@@ -61,6 +61,11 @@ class PostgresLedger(SqlLedger):
         return self._database
 
     @property
+    def namespace(self) -> str:
+        """However it is named: by --namespace or by the search path."""
+        return self._database.schema
+
+    @property
     def shared(self) -> bool:
         """Its tables are jobrun's own, and its role's: nobody else reads what is in them."""
         return False

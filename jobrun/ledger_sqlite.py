@@ -20,17 +20,27 @@ def open_ledger(
     create: bool = True,
     network: bool | None = None,
     to_read: bool = False,
+    namespace: str | None = None,
 ) -> SqliteLedger:
     """The ledger in the file at `path`; `caller` is kept with each run, and needed to claim one.
 
-    `create`, `network`, `to_read` and the errors: see sqlite_file.connect.
+    `create`, `network`, `to_read` and the errors: see sqlite_file.connect. That the file is of a
+    `namespace` is kept in it.
     """
     database, created = connect(path, create, network, to_read)
-    return SqliteLedger(database, created, caller)
+    ledger = SqliteLedger(database, created, caller)
+    if namespace is not None and not to_read and namespace != ledger.namespace:
+        database.change("UPDATE jobrun_meta SET namespace = ?", (namespace,))
+    return ledger
 
 
 class SqliteLedger(SqlLedger):
     _database: Database
+
+    @property
+    def namespace(self) -> str:
+        """A command of a name space gets the path alone, and may call jobrun by it."""
+        return self._database.rows("SELECT namespace FROM jobrun_meta")[0][0] or ""
 
     @property
     def shared(self) -> bool:

@@ -27,7 +27,8 @@ def open_ledger(
     if where.is_file:
         from jobrun import ledger_sqlite
 
-        return ledger_sqlite.open_ledger(where.address, caller, create, network, to_read)
+        space = where.namespace
+        return ledger_sqlite.open_ledger(where.address, caller, create, network, to_read, space)
     try:
         from jobrun import ledger_postgres
     except ModuleNotFoundError as error:

@@ -73,12 +73,11 @@ def is_under_way(run: RunRow, call: Call, ledger: Ledger) -> bool:
 
 def _terms(name: str, call: Call, ledger: Ledger, job: Job | None) -> Terms:
     if job is not None:
-        space = call.where.namespace or job.namespace or ""
-        return Terms(job.lock or "session", job.ttl, job.kill_after, space)
+        return Terms(job.lock or "session", job.ttl, job.kill_after, ledger.namespace)
     last = lastcall.of(ledger.job(name))
     kind = last.options.get("--lock") or call.environ.get("JOBRUN_LOCK") or "session"
     kill_after = last.seconds("--kill-after", KILL_AFTER)  # `stop` may wait for it, the lock held
-    return Terms(kind, max(TTL, 3 * kill_after), kill_after, call.where.namespace or "")
+    return Terms(kind, max(TTL, 3 * kill_after), kill_after, ledger.namespace)
 
 
 def _shared(

@@ -219,7 +219,7 @@ for n in range(20):
 ALSO_IMPOSSIBLE = {
     **IMPOSSIBLE,
     "an instant in another form": "UPDATE jobrun_job SET watermark = '2026-09-04 10:00'",
-    "a second row about the file": "INSERT INTO jobrun_meta VALUES (2, 1, 1, 0)",
+    "a second row about the file": "INSERT INTO jobrun_meta VALUES (2, 1, 1, 0, NULL)",
 }
 
 

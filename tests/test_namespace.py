@@ -12,7 +12,9 @@ import psycopg
 import pytest
 
 from jobrun.places import find
+from tests import servers
 from tests.conftest import Jobrun
+from tests.scenes import Held
 
 HOURLY = ("run", "sales", "--every", "1h")
 STAGING = ("--namespace", "staging")
@@ -118,6 +120,25 @@ def test_a_command_finds_its_own_ledger_again(either: Jobrun) -> None:
     jobs = json.loads(either("status", *STAGING, "--json").stdout)["jobs"]
     assert [job["job"] for job in jobs] == ["inner", "outer"]
     assert len(json.loads(either("history", "inner", *STAGING, "--json").stdout)["runs"]) == 2
+
+
+@pytest.fixture
+def redis() -> Iterator[str]:
+    with servers.valkey() as address:
+        yield address
+
+
+def test_a_lock_on_a_server_is_of_the_name_space_of_a_file(jobrun: Jobrun, redis: str) -> None:
+    """Also where a command of it calls jobrun, by the path alone: production's is another."""
+    lock = ("--lock", redis)
+    jobrun("run", "inner", *STAGING, *lock, "--", "true")
+    production = Held(jobrun, "inner", *lock)
+    inner = " ".join(shlex.quote(word) for word in jobrun.argv("run", "inner", *lock))
+    outer = jobrun("run", "outer", *STAGING, "--", "sh", "-c", f"{inner} -- echo ran")
+    assert (outer.status, outer.stdout) == (0, "ran\n"), outer
+    by_path = jobrun("skips", "inner", "--ledger", "jobrun.staging.db")
+    assert "lock-held" not in by_path.stdout
+    assert production.release().status == 0
 
 
 def test_an_address_may_say_it(shared: Jobrun) -> None:

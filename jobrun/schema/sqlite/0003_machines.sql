@@ -9,5 +9,8 @@ CREATE TABLE jobrun_host (
     skew        INTEGER
 ) WITHOUT ROWID;
 
+-- The name space that the file is of, whatever path it is named by: locks on a server have it.
+ALTER TABLE jobrun_meta ADD COLUMN namespace TEXT;
+
 INSERT INTO jobrun_host (host, first_seen, last_seen)
 SELECT host, min(started), max(started) FROM jobrun_run GROUP BY host;
