@@ -80,7 +80,12 @@ SELECT a.application_name FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid
 """
 LEASES = "SELECT 'jobrun ' || host FROM jobrun_lock WHERE name = {} AND expires > clock_timestamp()"
 
-_IS_SETTLED = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 seconds'"
+# Where one of its processes crashes the server ends all sessions and goes on under the same
+# postmaster; what it has counted begins anew then.
+_IS_SETTLED = """
+SELECT clock_timestamp() - greatest(pg_postmaster_start_time(), stats_reset) > interval '3 seconds'
+  FROM pg_stat_bgwriter
+"""
 
 # What is set for the session is for as long as it holds a lock.
 _LET_GO = "SELECT pg_advisory_unlock({key})"

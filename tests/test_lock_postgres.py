@@ -222,6 +222,18 @@ def test_a_server_that_is_restarted(own_server: servers.Postgres, how: signal.Si
         assert holder.is_kept()
 
 
+def test_a_server_that_has_lost_a_process(own_server: servers.Postgres) -> None:
+    """It ends all sessions; who comes then knows that a holder may not be there again yet."""
+    with schema_of(own_server.address) as address, holding(address, 6) as holder:
+        with rival(address) as lock:
+            until(lock.is_settled, "a server that has been there for a while")
+            os.kill(lock._database.backend_pid, signal.SIGKILL)
+        holder.hears("again")
+        with rival(address) as lock:
+            assert not lock.is_settled()
+        assert holder.is_kept()
+
+
 def test_a_server_that_does_not_come_back(own_server: servers.Postgres) -> None:
     """Lost when there would be no time left to end the command, and why is told."""
     with schema_of(own_server.address) as address, holding(address) as holder:
