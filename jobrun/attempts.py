@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 FEW = 3  # windows that need no word about how far it is
 RECORD_FOR = 600  # seconds that a finished run is tried to be recorded
 LONGEST_PAUSE = 1.0  # seconds; on Windows no signal ends one
-STORE_FOR = 30  # seconds of them for a server out of reach, where the outbox has it
 BUSY_FOR = 10  # seconds of them that other writers may need before it is worth a line
 
 
@@ -324,7 +323,7 @@ class Attempts:
         job = self.situation.job
         try:
             lock = self.situation.lock
-            return process.start(lock.fd, job.stdin or _stdin(job), lock.keeper)
+            return process.start(lock.fd, job.stdin or stdin_of(job), lock.keeper)
         except OSError as error:
             raise Refused(
                 f'job "{job.name}": no process for the command: {error.strerror}',
@@ -448,7 +447,8 @@ class Attempts:
                 claim, trouble = None, error
             except (LedgerError, Refused) as error:
                 waited = time.monotonic() - began
-                longest = STORE_FOR if kept and isinstance(error, StoreDown) else RECORD_FOR
+                is_down = kept is not None and isinstance(error, StoreDown)
+                longest = situation.job.ttl if is_down else RECORD_FOR
                 if waited >= longest or situation.signals.received:
                     raise not_recorded(result, error, kept) from None
                 if not warned and (waited >= BUSY_FOR or not isinstance(error, Refused)):
@@ -473,6 +473,6 @@ def not_recorded(result: Result, error: JobrunError, kept: str | None) -> NotRec
     return NotRecorded(f'ran but not recorded ({result.outcome}): "{what}": {error.message}', hint)
 
 
-def _stdin(job: Job) -> str:
+def stdin_of(job: Job) -> str:
     """With windows null; otherwise ours, but no terminal: a command may hang on it unseen."""
     return "null" if job.has_grid or os.isatty(0) else "inherit"

@@ -22,6 +22,7 @@ _NOT_BY_HAND = (
     "--wait",
     "--overlap",
     "--busy-exit",
+    "--on-store-down",
     "--stdin",
     "--log-format",
     "--ledger",  # found already, and from elsewhere a relative one is another

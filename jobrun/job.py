@@ -40,10 +40,11 @@ class Job:
         "accept_clock", "accept_schedule", "after", "busy_exit", "catch_up", "command", "condition",
         "cwd", "dry_run", "first", "give_up_on", "given", "inputs", "key", "key_file", "kill_after",
         "lag", "ledger", "lock", "lock_ttl", "log_format", "lookback", "max_age", "max_attempts",
-        "max_windows", "mode", "name", "namespace", "ok_exit", "on_failure", "on_lost", "output",
-        "overlap", "parallel", "pause_after", "quiet", "redo", "remind", "resume_after", "retries",
-        "retry_delay", "retry_max_delay", "retry_on", "schedule", "since", "stdin", "stop_after",
-        "stuck_after", "timeout", "tz", "until", "verbose", "wait", "window",
+        "max_windows", "mode", "name", "namespace", "ok_exit", "on_failure", "on_lost",
+        "on_store_down", "output", "overlap", "parallel", "pause_after", "quiet", "redo", "remind",
+        "resume_after", "retries", "retry_delay", "retry_max_delay", "retry_on", "schedule",
+        "since", "stdin", "stop_after", "stuck_after", "timeout", "tz", "until", "verbose", "wait",
+        "window",
     )  # fmt: skip
 
     accept_clock: bool
@@ -77,6 +78,7 @@ class Job:
     ok_exit: tuple[tuple[int, int], ...]
     on_failure: str
     on_lost: str
+    on_store_down: tuple[str, int]  # skip, wait or run; seconds
     output: str
     overlap: str
     parallel: int | None
@@ -212,6 +214,7 @@ def make(
         after=after,
         inputs=_inputs(given, after),
         condition=given.get("--if"),
+        on_store_down=_on_store_down(str(values["--on-store-down"]), given, command),
         first=given.get("--first"),
         since=given.get("--from"),
         until=given.get("--to"),
@@ -404,6 +407,29 @@ def _lock(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
             "REDISCLI_AUTH=... in the environment, or all of it: JOBRUN_LOCK=redis://:...@host/0",
         )
     return text
+
+
+def _on_store_down(text: str, given: Mapping[str, str], command: Sequence[str]) -> tuple[str, int]:
+    word, colon, rest = text.partition(":")
+    if (word == "wait") != bool(colon) or word not in ("skip", "wait", "run"):
+        raise UsageError(
+            f'--on-store-down "{text}": skip, wait:DUR or run', "--on-store-down wait:10m"
+        )
+    if word == "run":
+        _check_unrecorded(given, command)
+    return word, parse_duration(rest, "--on-store-down") if colon else 0
+
+
+def _check_unrecorded(given: Mapping[str, str], command: Sequence[str]) -> None:
+    """Without the store nobody knows what it would take. Raises UsageError."""
+    if "--after" in given:
+        raise UsageError("--on-store-down run with --after: nobody knows what that job has done")
+    if given.get("--overlap") == "allow":
+        raise UsageError("--on-store-down run with --overlap allow: nobody knows what runs beside")
+    unknown = placeholders.names_in(command) & {"token", "run_id", "attempt"}
+    if unknown:
+        name = sorted(unknown)[0]
+        raise UsageError(f"--on-store-down run: {{{name}}} has no value without a record")
 
 
 def _log_format(given: Mapping[str, str], environ: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ THE COMMAND         --timeout -k --kill-after --ok-exit -C --cwd --stdin
                     --output
 LOCK AND EXIT       --wait --overlap --busy-exit --stuck-after --lock --lock-ttl
 WHAT IS PRINTED     -q --quiet, -Q (output too), --remind, -v --verbose,
-                    --log-format --ledger --namespace
+                    --log-format --ledger --namespace --on-store-down
 COMMAND may use {start} {end} {start_date} {last_date} {key} ...
 Exit: the command's; 0 done or nothing to do; 2 usage; 124 timed out;
 126 not executable; 127 not found; 73-78 jobrun's own.

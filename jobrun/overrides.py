@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # one waits for in its last call, the others are decided by before the ledger is read.
 _OF_THE_LINE = (
     "--every", "--cron", "--tz", "--anchor", "--first", "--after", "--cwd", "--stdin", "--ledger",
-    "--namespace", "--lock", "--lock-ttl",
+    "--namespace", "--on-store-down", "--lock", "--lock-ttl",
 )  # fmt: skip
 ON, OFF = "on", "off"
 

@@ -276,6 +276,14 @@ def outbox_folder(beside: str) -> str:
     return os.path.join(f"{beside}.d", "outbox")
 
 
+def has_outbox(beside: str) -> bool:
+    """Whether anything lies in it: asked at every call."""
+    try:
+        return any(name.endswith(".json") for name in os.listdir(outbox_folder(beside)))
+    except OSError:
+        return False
+
+
 def slug(name: str) -> str:
     """A short file name of its own for each job name, on any filesystem.
 

@@ -38,7 +38,7 @@ from jobrun.errors import (
 )
 from jobrun.instants import iso
 from jobrun.places import name_of, without_password
-from jobrun.postgres_errors import explained, gone, is_gone, no_schema
+from jobrun.postgres_errors import explained, gone, is_gone, no_schema, not_connected
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -286,12 +286,14 @@ class Database:
     # -- the connection ---------------------------------------------------------------------------
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        with self._errors():
+        try:
             connection = psycopg.connect(
                 **self._options,  # type: ignore[arg-type]
                 autocommit=True,
                 prepare_threshold=None,  # a prepared statement is of one session, see above
             )
+        except psycopg.OperationalError as error:
+            raise not_connected(error, self.address) from error
         connection.adapters.register_loader("timestamptz", _Instant)
         return connection
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from jobrun.errors import (
@@ -48,6 +50,14 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
     "40": (Refused, "others write at the same moment", "the next call tries again"),
 }
 _GONE = ("08", "57P", "25P03", "25P04")
+# Where no connection is made there is a text and no code. A server of another language is taken to
+# be out of reach, with what it says.
+_NOT_LET_IN = (
+    "authentication failed", "no password supplied", "no pg_hba.conf entry", "pg_hba.conf rejects",
+    "is not permitted to log in", "permission denied for database", "FATAL:  role ",
+    "FATAL:  no such user", "certificate", "SSL was required", "does not support SSL",
+)  # fmt: skip
+_NO_DATABASE = re.compile(r'FATAL: +(database ".*" does not exist|no such database)')
 
 
 def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
@@ -60,6 +70,18 @@ def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
     if kind is None:
         return error
     return kind(f"ledger {address}: {rule.format(patience=patience)} ({said}, {code})", hint)
+
+
+def not_connected(error: psycopg.Error, address: str) -> JobrunError:
+    """Of a connection that could not be made: what another try can't mend, or StoreDown."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:  # of an address with several hosts each has its own
+        if _NO_DATABASE.search(line):
+            return ConfigError(f"ledger {address}: {line}", "createdb, or another --ledger")
+        if any(words in line for words in _NOT_LET_IN):
+            hint = "psql with the same address; a password belongs into ~/.pgpass"
+            return ConfigError(f"ledger {address}: {line}", hint)
+    return gone(address, "; ".join(lines[:3]))
 
 
 def gone(address: str, said: str) -> StoreDown:

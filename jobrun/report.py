@@ -25,7 +25,10 @@ NOT_RECORDED = "not-recorded"  # an outcome that no row has
 
 
 class Report:
-    """Of one run. `environment` is its command's, `values` what its placeholders stood for."""
+    """Of one run. `environment` is its command's, `values` what its placeholders stood for.
+
+    The number of one that is on no record is 0.
+    """
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class Report:
                 lines.say("hint", hint)
         elif ended.cause == LOCK_LOST:
             lines.say("error", command.lock_lost(ended.detail))
-        elif word == "FAILED" and output.bytes:
+        elif word == "FAILED" and output.bytes and self.claimed.run_id:
             lines.say("hint", options.typed("logs", str(self.claimed.run_id)))
         if ended.wants_terminal:
             lines.say("hint", "the command wants the terminal: --stdin inherit")
@@ -119,7 +122,7 @@ class Report:
 
     def _note(self, what: str, **more: object) -> dict[str, object]:
         job, run = self.job.name, self.claimed.run_id
-        return {"job": job, "what": what, **more, "run": run, "at": self.call.now()}
+        return {"job": job, "what": what, **more, "run": run or None, "at": self.call.now()}
 
     def _fields(self, details: Mapping[str, object], **more: object) -> dict[str, object]:
         unit = self.unit
@@ -131,7 +134,7 @@ class Report:
             "attempt": self.claimed.attempt,
             **more,
             "windows": unit.windows if unit.windows > 1 else None,
-            "run": self.claimed.run_id,
+            "run": self.claimed.run_id or None,
             "at": self.call.now(),
         }
 

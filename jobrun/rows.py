@@ -75,6 +75,7 @@ CLOCK_BEHIND = "clock-behind-watermark"
 UPSTREAM_PENDING = "upstream-pending"
 UPSTREAM_FAILED = "upstream-failed"
 CONDITION_FALSE = "condition-false"
+STORE_DOWN = "store-down"  # never on record
 # Nothing was run because it could not be now: these give `--busy-exit`.
 BUSY = (
     LOCK_HELD, ORPHAN_ALIVE, PAUSED, CLOCK_BEHIND, RETRY_LATER, WINDOW_HELD, UPSTREAM_PENDING,

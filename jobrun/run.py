@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from jobrun import locks, options, places, skips
 from jobrun.call import Situation, note_holder
-from jobrun.errors import EXIT_SIGNAL
+from jobrun.errors import EXIT_SIGNAL, StoreDown
 from jobrun.ledgers import is_there, open_ledger
 from jobrun.rows import FAR
 from jobrun.signals import catch
@@ -39,9 +39,17 @@ def run(job: Job, call: Call) -> int:
     try:
         kind = places.filesystem(call.ledger) if call.where.is_file else ""
         network = kind in places.NETWORK
-        ledger = open_ledger(
-            call.where, call.caller, create=True, network=network, clock=call.clock
-        )
+        try:
+            ledger = open_ledger(
+                call.where, call.caller, create=True, network=network, clock=call.clock
+            )
+        except StoreDown as error:
+            from jobrun import outage
+
+            found = outage.meet(job, call, signals, error)
+            if isinstance(found, int):
+                return found
+            ledger = found
         options.name_command(ledger.shared)
         try:
             job = as_set(job, call, ledger.overrides(job.name))
@@ -108,6 +116,8 @@ def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
 def _is_idle(job: Job, call: Call, ledger: Ledger) -> bool:
     """By a server's ledger; a file is asked before most of this is loaded (`__main__.py`)."""
     if call.where.is_file or job.mode != options.WINDOWS:
+        return False
+    if places.has_outbox(call.where.beside):  # handed in under the lock
         return False
     from jobrun import idle
 

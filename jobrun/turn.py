@@ -72,7 +72,7 @@ def _take(situation: Situation, named: Named | None) -> int | None:
 
 def hand_in(call: Call, ledger: Ledger, job: str) -> None:
     """What this machine has kept for a server, before a run of the job is taken for lost."""
-    if not call.where.is_file:
+    if not call.where.is_file and places.has_outbox(call.where.beside):
         from jobrun import replay
 
         replay.hand_in(call, ledger, job)

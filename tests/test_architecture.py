@@ -62,7 +62,7 @@ GROUPS = (
     (
         "call",
         "call machines locks skips episodes key_file command report replay attempt attempts living"
-        " outwait turn by_hand setting overlap parallel foreseen run lead halt",
+        " outwait turn by_hand setting overlap parallel foreseen unrecorded outage run lead halt",
         "words time options planning places lines ledger lock process output idle tables",
     ),
     (

@@ -73,6 +73,7 @@ clock-behind-watermark  the clock is a little behind what is done
 upstream-pending        --after: the other job is not as far yet (up=)
 upstream-failed         --after: it gave up there; only a person can go on
 condition-false         --if is not true of what the other job left
+store-down              the ledger's server is out of reach (--on-store-down)
 
 jobrun skips JOB lists them, jobrun explain JOB WHEN tells them of one window.
 """
