@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -105,18 +106,26 @@ POINTS = {
 }
 
 
+# `JOBRUN_ROUNDS=10 python -m pytest tests/test_outbox.py -k "killed_at or cut_at"`: each so often.
+ROUNDS = range(int(os.environ.get("JOBRUN_ROUNDS", "1")))
+
+
 @linux
+@pytest.mark.parametrize("round_", ROUNDS)
+@pytest.mark.parametrize("lock", ["session", "lease"])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_call_that_is_killed_at(on_postgres: Jobrun, point: str) -> None:
+def test_a_call_that_is_killed_at(on_postgres: Jobrun, point: str, lock: str, round_: int) -> None:
     """Two calls after it the window is done, once on record; what had ended was not run again."""
     code, counts = POINTS[point]
     command = WITNESS
     if point == "during the command":
         command = ("sh", "-c", "echo started >> witness; kill -9 $WRAPPER; sleep 60")
-    killed = altered(on_postgres, code, *HOURLY, "--", *command, now=NOW)
+    of_lock = ("-k", "0", "--lock", lock, "--lock-ttl", "1")
+    killed = altered(on_postgres, code, *HOURLY, *of_lock, "--", *command, now=NOW)
     assert killed.status == -signal.SIGKILL, killed
     calls = [
-        on_postgres(*HOURLY, "--wait", "20", "-v", "--", *WITNESS, now=now) for now in (SOON, SOON)
+        on_postgres(*HOURLY, *of_lock, "--wait", "20", "-v", "--", *WITNESS, now=now)
+        for now in (SOON, SOON)
     ]
     assert [call.status for call in calls] == [0, 0]
     assert "reason=no-closed-window" in calls[1].stderr
@@ -284,23 +293,27 @@ def test_a_server_that_stays_away(on_own: Jobrun, own_server: servers.Postgres) 
     assert on_record(on_own) == [("failed", 1)]
 
 
+@pytest.mark.parametrize("round_", ROUNDS)
+@pytest.mark.parametrize("lock", ["session", "lease"])
 @pytest.mark.parametrize("is_rival_there", [False, True])
 @pytest.mark.parametrize("cut", [cutter.BEFORE, cutter.AFTER])
 def test_a_network_that_is_cut_at_the_commit(
-    on_postgres: Jobrun, cut: str, is_rival_there: bool
+    on_postgres: Jobrun, cut: str, is_rival_there: bool, lock: str, round_: int
 ) -> None:
     """What the server has is what holds: nothing is guessed, one end of the window is accepted."""
     server = on_postgres.environment["JOBRUN_LEDGER"]
     on_postgres("run", "other", "--", "true")  # the ledger is there
     with cutter.cutter(server, cut) as network:
         on_postgres.environment["JOBRUN_LEDGER"] = network.address
-        call = on_postgres.start(*HOURLY, "--", *WITNESS, now=NOW)
+        line = (*HOURLY, "-k", "0", "--lock", lock, "--lock-ttl", "1")
+        call = on_postgres.start(*line, "--", *WITNESS, now=NOW)
         assert network.happened.wait(20)
         call.send_signal(signal.SIGTERM)
         _, err = call.communicate(timeout=20)
         assert (call.returncode, b"ran but not recorded" in err) == (76, True)
         if is_rival_there:
-            assert rival(on_postgres, *HOURLY, "--", "true", now=SOON, address=server).status == 0
+            take = (*line, "--wait", "20", "--", "true")
+            assert rival(on_postgres, *take, now=SOON, address=server).status == 0
         network.mend()
         first, second = (on_postgres("flush", now=SOON) for _ in range(2))
         on_postgres.environment["JOBRUN_LEDGER"] = server
