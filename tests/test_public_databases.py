@@ -102,7 +102,7 @@ def test_D03_a_full_disk_before_the_run(
 ) -> None:
     """quartz-scheduler/quartz#956: the disk under the database filled, triggers stopped, and did
     not go on when there was room again."""
-    with small_disk(tmp_path / "disk", "256k") as disk:
+    with small_disk(tmp_path / "disk", "320k") as disk:
         where = ("--ledger", str(disk / "jobrun.db"))
         assert jobrun("run", "a", *options, *where, "--", "true", now=NOW).status == 0
         make_room = fill(disk)
