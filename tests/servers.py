@@ -39,12 +39,14 @@ def postgres() -> Iterator[str]:
 
 
 @contextmanager
-def own_postgres(**settings: object) -> Iterator[Postgres]:
-    """One that is not shared: it can be stopped and started."""
+def own_postgres(rules: str = "", **settings: object) -> Iterator[Postgres]:
+    """One that is not shared: it can be stopped and started; `rules` are lines of pg_hba.conf."""
     with _folder() as folder, ExitStack() as started:
         first = ("--no-sync", "--no-instructions", "--auth=trust", "--username=postgres")
         text = ("--encoding=UTF8", "--locale=C")
         _run([_programs() / "initdb", f"--pgdata={folder / 'data'}", *first, *text], folder)
+        with (folder / "data" / "pg_hba.conf").open("a") as last:
+            last.write(f"{rules}\n")
         server = Postgres(folder, started, settings)
         server.start()
         yield server

@@ -54,8 +54,8 @@ class Bench:
     def times(self, many: int, few: int = 2) -> int:
         return few if self.quick else many
 
-    def server(self, **settings: object) -> servers.Postgres:
-        server = self._open.enter_context(servers.own_postgres(**settings))
+    def server(self) -> servers.Postgres:
+        server = self._open.enter_context(servers.own_postgres())
         time.sleep(_YOUNG)
         return server
 
