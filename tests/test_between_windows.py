@@ -207,7 +207,7 @@ def test_a_holder_without_a_run_is_named(jobrun: Jobrun) -> None:
     jobrun("run", "a", "--", "true")
     code = (
         "import sys\nfrom jobrun import turn\n"
-        "def hold(situation): print('ready', flush=True); sys.stdin.read(); return 0\n"
+        "def hold(situation, named): print('ready', flush=True); sys.stdin.read(); return 0\n"
         "turn.take = hold\nfrom tests import frozen\n"
         f"sys.exit(frozen.run({NOW}, sys.argv[1:]))"
     )
