@@ -31,6 +31,13 @@ lies in the ledger's own database can make it exactly once, by `done` in its own
 (mark.py).
 
 Calls that ask for it run beside each other, each with windows of its own (overlap.py).
+
+Where several machines share a ledger on a PostgreSQL server (ledgers.py, ledger_postgres.py; all
+that is written is SQL which both databases read), a call takes two locks: this machine's, and with
+it that of all of them (machines.py), which a connection holds and so can be lost. While a command
+runs it is kept without a thread and without waiting, by the one loop (keeping.py,
+postgres_keeper.py); the guardian holds its socket and knows until when the command may run
+(hold.py). How a run ended is on this machine's disk before the server is told (outbox.py).
 """
 
 __version__ = "1.0.0"

@@ -257,8 +257,8 @@ def _role(server: Server) -> Iterator[Check]:
     role = server.role
     if not server.may_change:
         found = f"{role}; the tables are {server.owner}'s, who alone can change them"
-        hint = f"a new version of jobrun is first called as {server.owner}; or GRANT {server.owner}"
-        yield Check(WARN, "role", found, f"{hint} TO {role}")
+        hint = f"a new version is first called as {server.owner}; or GRANT {server.owner} TO {role}"
+        yield Check(WARN, "role", found, hint)
     elif server.is_superuser:
         hint = "CREATE ROLE jobrun LOGIN; CREATE SCHEMA jobrun AUTHORIZATION jobrun"
         yield Check(WARN, "role", f"{role} is a superuser: more than jobrun needs", hint)
@@ -277,7 +277,7 @@ def _hosts(patient: Patient) -> Iterator[Check]:
     if len(found) > 1:
         each = "; ".join(f"{version} on {_some(names)}" for version, names in found.items())
         hint = "pip install --upgrade jobrun, on every machine"
-        yield Check(WARN, "hosts", f"versions of jobrun differ: {each}", hint)
+        yield Check(WARN, "hosts", f"jobrun's versions differ: {each}", hint)
     elif len(rows) > 1:
         yield Check(OK, "hosts", _some([row.host for row in rows]), typed("hosts"))
 

@@ -213,8 +213,7 @@ class _Comparison:
         what = _TOLD[table.name].format(**_named(table, stored))
         return UsageError(
             f'job "{self._part.name}" has another history in {self._database.address} than in'
-            f" {self._exported.name}: {what} {why}",
-            f"jobrun forget {self._part.name}, then import again; or import into another ledger",
+            f" {self._exported.name}: {what} {why}"
         )
 
 

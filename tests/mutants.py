@@ -30,10 +30,18 @@ def second_schema() -> None:
 
 
 def no_token_check() -> None:
-    """Whoever planned may write, whoever has been since."""
+    """Whoever planned may write and claim, whoever has been since."""
     checked = "AND token = :token"
     assert checked in ledger_sql._TAKE_TOKEN
     ledger_sql._TAKE_TOKEN = ledger_sql._TAKE_TOKEN.replace(checked, "")
+    claim = ledger_sqlite.SqliteLedger._claim
+
+    def claimed(
+        self: Any, job: str, token: int, wanted: Any, but_for: str | None = None
+    ) -> Claimed | None:
+        return claim(self, job, token, wanted)
+
+    ledger_sqlite.SqliteLedger._claim = claimed  # type: ignore[method-assign,assignment]
 
 
 def go_before_claim() -> None:
@@ -78,8 +86,8 @@ def marked_at_the_claim() -> None:
     """A window is taken for processed as soon as it is claimed."""
     claim = ledger_sqlite.SqliteLedger._claim
 
-    def claimed(self: Any, job: str, token: int, wanted: Any) -> Claimed | None:
-        made = claim(self, job, token, wanted)
+    def claimed(self: Any, job: str, token: int, wanted: Any, **more: Any) -> Claimed | None:
+        made = claim(self, job, token, wanted, **more)
         if made is not None:
             mark = "UPDATE jobrun_window SET state = 'processed' WHERE job = ? AND key = ?"
             self._database.change(mark, (job, wanted.key))

@@ -272,7 +272,7 @@ def test_doctor_and_hosts_say_what_is_not_alike(on_postgres: Jobrun) -> None:
     found = on_postgres("doctor", now=at("12:06"), env={"FROZEN_SKEW": "8000"}).stdout
     assert "WARN  skew        this host's clock is 8.000s ahead of the server's" in found
     assert "WARN  skew        db9's is 61.500s behind the server's" in found
-    assert f"WARN  hosts       versions of jobrun differ: {__version__} on " in found
+    assert f"WARN  hosts       jobrun's versions differ: {__version__} on " in found
     assert "0.9.0 on db9" in found
     assert "db0" not in found
     screen = on_postgres("hosts", now=at("12:06")).stdout

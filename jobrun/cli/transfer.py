@@ -20,6 +20,7 @@ from jobrun.errors import JobrunError, LedgerError, NoLedger, Refused, UsageErro
 from jobrun.exported import RUN, Exported, Part, Row, Table
 from jobrun.ledger import Ledger
 from jobrun.ledgers import is_there, open_ledger
+from jobrun.options import typed
 
 _PAUSE = 2.0  # seconds between two lines of progress
 _PIECE = 1 << 16  # bytes
@@ -182,7 +183,7 @@ def _foresee(call: Call, read: Exported) -> int:
             try:
                 what = ledger.judge_import(read, part) if ledger is not None else _NEW
             except UsageError as error:
-                refused = _refuse(call, error)
+                refused = _refuse(call, part, error)
                 code = code or refused
                 continue
             _tell(call, part, what if what == _SAME else "would-import")
@@ -200,15 +201,18 @@ def _take(call: Call, ledger: Ledger, read: Exported, part: Part) -> int:
     except (UsageError, Refused) as error:
         if has_lock and isinstance(error, Refused):  # the ledger's: it is the same for all
             raise
-        return _refuse(call, error)
+        return _refuse(call, part, error)
     _tell(call, part, taken.what, taken.raised)
     if taken.what != _SAME:
         _warn(call, part.open_runs)
     return 0
 
 
-def _refuse(call: Call, error: JobrunError) -> int:
+def _refuse(call: Call, part: Part, error: JobrunError) -> int:
     call.lines.error(error)
+    if isinstance(error, UsageError):  # another history
+        forget = typed("forget", part.name)
+        call.lines.say("hint", f"{forget}, then import again; or import into another ledger")
     return error.code
 
 

@@ -283,6 +283,7 @@ def standby(bench: Bench) -> Seen:
         " OR clock_timestamp() - query_start > interval '100 milliseconds') FROM pg_stat_activity"
         " WHERE pid <> pg_backend_pid() AND application_name LIKE 'jobrun%%'"
     )
+    until(lambda: fleet.query(server.address, asked)[0][0] == 2, "the standby")
     samples = []
     deadline = time.monotonic() + bench.times(60, 3)
     fleet.query(server.address, "CREATE TABLE t AS SELECT generate_series(1, 1000) AS n")
