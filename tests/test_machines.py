@@ -109,7 +109,7 @@ def test_the_second_withdraws(alpha: Machine, beta: Machine) -> None:
     held = Held(alpha, "sales", *HOURLY, now=NOW)
     begun = boottime()
     second = beta("run", "sales", *HOURLY, "--", "echo", "ran", now=NOW)
-    assert boottime() - begun < 5
+    assert boottime() - begun < 20  # and not by the end of the other one
     assert (second.status, second.stdout) == (0, "")
     assert "SKIPPED job=sales reason=lock-held" in second.stderr
     assert field(second.stderr, "holder") == f"alpha:{held.wrapper.pid}"
@@ -125,7 +125,7 @@ def test_a_machine_that_crashes(alpha: Machine, beta: Machine, lock: SessionLock
     begun = boottime()
     alpha.crash(held)
     until(lock.is_free, "the lock")
-    assert boottime() - begun < 0.2
+    assert boottime() - begun < 10  # and not by its ttl of 30 s
     until(lock.is_settled, "a server that has been there for a while")
     again = beta("run", "sales", *HOURLY, "--", "true", now=NOW)
     assert (again.status, [line.split()[1] for line in again.lines]) == (0, ["LOST", "PROCESSED"])
