@@ -45,7 +45,9 @@ class Cable:
             self._in_thread(self._join, near)
 
     def _join(self, near: socket.socket) -> None:
-        with suppress(OSError), socket.create_connection(self._to) as far, self._own(near) as end:
+        # ValueError: closed by `close` while it was about to be waited for.
+        closed = suppress(OSError, ValueError)
+        with closed, socket.create_connection(self._to) as far, self._own(near) as end:
             self._open += [end, far]
             while self._forward(end, far):
                 pass
