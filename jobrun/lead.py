@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobrun import episodes, locks, options, places, rows, turn
 from jobrun.attempts import Attempts
+from jobrun.boottime import about
 from jobrun.call import Situation, note_holder
 from jobrun.errors import EXIT_SIGNAL, JobrunError, LedgerError, Refused
 from jobrun.ledgers import open_ledger
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from jobrun.process import Child
     from jobrun.rows import Finished, Opened, Result
 
-POLL, JITTER = 1.0, 0.2  # seconds; and by which part of that one look is sooner or later
+POLL = 1.0  # seconds
 AFTER_A_LOSS = 1.5  # seconds more, in which a leader that has lost its server too may be back
 
 
@@ -87,8 +88,7 @@ class Candidate:
 
     def _pause(self, seconds: float) -> None:
         """So long, more or less: those who wait don't all ask at once."""
-        seconds *= 1 + JITTER * (os.urandom(1)[0] / 127.5 - 1)
-        until = time.monotonic() + seconds
+        until = time.monotonic() + about(seconds)
         while self._signals.received is None and (left := until - time.monotonic()) > 0:
             self._signals.pause(left)
 
@@ -114,7 +114,7 @@ class Candidate:
     def _open(self) -> Ledger:
         self.leave()
         call = self._call
-        kind = places.filesystem(call.ledger) if call.where.is_file else ""
+        kind = places.filesystem_of(call.where)
         network = kind in places.NETWORK
         self._ledger = open_ledger(call.where, call.caller, create=True, network=network)
         options.name_command(self._ledger.shared)

@@ -100,7 +100,7 @@ def keys_of(living: Iterable[Living]) -> frozenset[str]:
 
 def _refuse_shared(row: RunRow, call: Call) -> None:
     """A lock on a network filesystem may be free although its holder, on another host, is not."""
-    if call.where.is_file and places.filesystem(call.ledger) in places.NETWORK:
+    if places.filesystem_of(call.where) in places.NETWORK:
         raise LedgerError(
             f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
             f" {row.host} has not ended: this host is {call.caller.host}",

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 from psycopg import sql
 
 from jobrun.errors import JobrunError
 from jobrun.lock_postgres import RUN, SESSIONS, TAKE_AGAIN, ServerLock, taken_over
-from jobrun.postgres_keeper import Keeper, Rows, Taken
-
-if TYPE_CHECKING:
-    from jobrun.postgres_database import Database
+from jobrun.postgres_keeper import Rows, Taken
 
 # Whoever waits for it only looks: nothing is written as long as another has it.
 _TAKE = """
@@ -48,18 +45,9 @@ _GIVE_BACK = "DELETE FROM jobrun_lock WHERE name = ? AND holder = ?"
 
 
 class LeaseLock(ServerLock):
-    def __init__(
-        self,
-        database: Database,
-        job: str,
-        who: str,
-        ttl: float,
-        kill_after: float,
-        slot: int | None = None,
-    ) -> None:
-        super().__init__(database, job, who, ttl, kill_after, slot)
-        self.keeper = Keeper(database, self, ttl, kill_after)
-        self._holder = os.urandom(8).hex()
+    @cached_property
+    def _holder(self) -> str:
+        return os.urandom(8).hex()
 
     def is_held(self) -> bool:
         if not self._is_taken:

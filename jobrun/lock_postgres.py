@@ -14,16 +14,16 @@ looks for the other's once it has its own: they may both withdraw, but never bot
 
 from __future__ import annotations
 
-import os
+from abc import abstractmethod
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from jobrun.boottime import boottime
+from jobrun.boottime import about, boottime
 from jobrun.errors import ConfigError, JobrunError
-from jobrun.postgres_keeper import Keeper, Rows, Taken
+from jobrun.postgres_keeper import Bond, Keeper, Rows, Taken
 
 if TYPE_CHECKING:
     from jobrun.lock import Interruption
@@ -92,13 +92,11 @@ _LET_GO = "SELECT pg_advisory_unlock({key})"
 _RESET = "; RESET idle_session_timeout; RESET application_name"
 
 
-class ServerLock:
+class ServerLock(Bond):
     """The lock of a job, or one of those beside it (`slot`, counted from 1).
 
     `who` is what others are told of its holder; `ttl` and `kill_after` are seconds.
     """
-
-    keeper: Keeper
 
     def __init__(
         self,
@@ -114,6 +112,7 @@ class ServerLock:
         self._database = database
         self._name = job if slot is None else f"{job}.{slot}"
         self._is_taken = False
+        self.keeper = Keeper(database, self, ttl, kill_after)
 
     def acquire(self, wait: float = 0.0, signals: Interruption | None = None) -> bool:
         """Never twice: one release would leave it held."""
@@ -123,7 +122,7 @@ class ServerLock:
         while not self._try():
             waited = boottime() - begun
             left = wait - waited
-            pause = _about(POLL_AT_FIRST if waited < AT_FIRST else POLL)
+            pause = about(POLL_AT_FIRST if waited < AT_FIRST else POLL)
             if connection is not self._database.connection:
                 connection, pause = self._database.connection, AFTER_A_LOSS
             if left <= 0 or (signals is not None and _interrupted(signals, min(pause, left))):
@@ -139,9 +138,9 @@ class ServerLock:
                 return name.removeprefix(_NAME).replace("/", ":")
         return ""
 
+    @abstractmethod
     def _try(self) -> bool:
         """Take it now, if nobody has it."""
-        raise NotImplementedError
 
     def _holders(self, asked: str) -> list[str | None]:
         key = self._number() & (2**64 - 1)
@@ -155,18 +154,8 @@ class ServerLock:
 
 
 class SessionLock(ServerLock):
-    def __init__(
-        self,
-        database: Database,
-        job: str,
-        who: str,
-        ttl: float,
-        kill_after: float,
-        slot: int | None = None,
-    ) -> None:
-        super().__init__(database, job, who, ttl, kill_after, slot)
-        self.keeper = Keeper(database, self, ttl, kill_after)
-        self._session = (0, "")  # the server's process that holds it, and since when there is one
+    # The server's process that holds it, and since when there is one.
+    _session: tuple[int, str] = (0, "")
 
     def is_held(self) -> bool:
         """What is written over its connection is proof enough where that is there."""
@@ -289,10 +278,6 @@ def _ignored(address: str) -> JobrunError:
         " of a machine that was stopped or cut off for ever",
         "--lock lease",
     )
-
-
-def _about(seconds: float) -> float:
-    return seconds * (0.8 + 0.4 * os.urandom(1)[0] / 255)
 
 
 def _interrupted(signals: Interruption, seconds: float) -> bool:

@@ -29,7 +29,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobrun.boottime import boottime
+from jobrun.boottime import about, boottime
 from jobrun.errors import ConfigError, JobrunError, Refused
 from jobrun.redis_wire import Fault, Reply, Server, Wire, wait_for
 from jobrun.value import NamedTuple
@@ -177,7 +177,7 @@ class RedisLock:
             left = max(deadline, doubt.until) - time.monotonic()
             if left <= 0:
                 return None
-            _pause(min(left, _about(POLL)), signals)
+            _pause(min(left, about(POLL)), signals)
             if signals is not None and signals.received:
                 return None
 
@@ -548,11 +548,6 @@ def _check(*answers: Reply) -> None:
     for answer in answers:
         if isinstance(answer, Fault):
             raise answer
-
-
-def _about(seconds: float) -> float:
-    """So that those who wait don't ask all at once."""
-    return seconds * (0.8 + 0.4 * os.urandom(1)[0] / 255)
 
 
 def _said(error: Exception) -> str:

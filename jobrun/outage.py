@@ -7,11 +7,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
 from jobrun import rows
+from jobrun.boottime import about
 from jobrun.errors import EXIT_REFUSED, EXIT_SIGNAL, StoreDown
 from jobrun.ledgers import open_ledger
 
@@ -40,8 +40,7 @@ def meet(job: Job, call: Call, signals: Signals, down: StoreDown) -> Ledger | in
 def _wait(call: Call, signals: Signals, seconds: int, down: StoreDown) -> Ledger | int | StoreDown:
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        # About a second, so that those who wait don't come back all at once.
-        signals.pause(min(left, 0.8 + 0.4 * os.urandom(1)[0] / 255))
+        signals.pause(min(left, about(1.0)))
         if signals.received is not None:
             return EXIT_SIGNAL + signals.received
         try:

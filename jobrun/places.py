@@ -386,6 +386,11 @@ def is_read_only(path: str) -> bool:
         return False
 
 
+def filesystem_of(where: Where) -> str:
+    """That of the ledger; empty on a server."""
+    return filesystem(where.address) if where.is_file else ""
+
+
 def filesystem(path: str) -> str:
     """The kind of the filesystem that holds `path` (ext4, nfs4, tmpfs, …); empty where unknown.
 

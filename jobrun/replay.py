@@ -12,10 +12,9 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from jobrun import outbox, places, process, report, rows, values_file
+from jobrun import locks, outbox, places, process, report, rows, values_file
 from jobrun.errors import DamagedLedger, JobrunError, UsageError
 from jobrun.ledgers import open_ledger
-from jobrun.lock_file import FileLock
 from jobrun.outbox import Found, Limits, Parcel
 from jobrun.value import NamedTuple
 
@@ -181,8 +180,7 @@ def _flush(call: Call, ledger: Ledger, found: Found) -> str | None:
     """Under the lock of its job, as every other who hands it in."""
     if found.parcel is None:
         return _hand_in(call, ledger, found)
-    where, job = call.where, found.parcel.result.job
-    lock = FileLock(places.locks_folder(where.beside), job, where.owner)
+    lock = locks.of_this_machine(found.parcel.result.job, call)
     try:
         if lock.acquire():
             return _hand_in(call, ledger, found)

@@ -37,7 +37,7 @@ def run(job: Job, call: Call) -> int:
     places.make_state_folder(call.where, job.ledger, call.environ)
     signals = catch()
     try:
-        kind = places.filesystem(call.ledger) if call.where.is_file else ""
+        kind = places.filesystem_of(call.where)
         network = kind in places.NETWORK
         try:
             ledger = open_ledger(
@@ -68,11 +68,16 @@ def _with_ledger(job: Job, call: Call, ledger: Ledger, signals: Signals, began: 
         episodes.clock_skew(ledger, job, call)
     if _is_idle(job, call, ledger):
         return 0
+    lock = locks.of(job.name, call, ledger, job)
+    owner = places.other_owner(os.stat(call.where.owner))
+    situation = Situation(job, call, ledger, lock, signals, began, owner)
     if job.parallel is not None:
-        return _in_parallel(job, call, ledger, signals, began)
+        return _in_parallel(situation)
     if job.overlap == "allow":
-        return _beside_others(job, call, ledger, signals, began)
-    return _with_lock(job, call, ledger, signals, began)
+        from jobrun import overlap
+
+        return overlap.take(situation)
+    return _with_lock(situation)
 
 
 def refuse_early(job: Job, call: Call) -> None:
@@ -124,8 +129,8 @@ def _is_idle(job: Job, call: Call, ledger: Ledger) -> bool:
     return idle.way_out_of(job, ledger, call.clock, call.lines)
 
 
-def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
-    lock = locks.of(job.name, call, ledger, job)
+def _with_lock(situation: Situation) -> int:
+    job, call, ledger, lock, signals, *_ = situation
     named = None
     if job.key_file is not None and not (call.where.is_file and job.lock is None):
         from jobrun import key_file
@@ -140,22 +145,15 @@ def _with_lock(job: Job, call: Call, ledger: Ledger, signals: Signals, began: fl
         note_holder(lock, call)
         from jobrun import turn
 
-        owner = places.other_owner(os.stat(call.where.owner))
-        return turn.take(Situation(job, call, ledger, lock, signals, began, owner), named)
+        return turn.take(situation, named)
     finally:
         lock.release()
 
 
-def _beside_others(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
-    from jobrun import overlap
-
-    lock = locks.of(job.name, call, ledger, job)
-    owner = places.other_owner(os.stat(call.where.owner))
-    return overlap.take(Situation(job, call, ledger, lock, signals, began, owner))
-
-
-def _in_parallel(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
+def _in_parallel(situation: Situation) -> int:
     from jobrun import parallel
+
+    job, call = situation.job, situation.call
 
     def enter(signals: Signals) -> Situation:
         """As the worker that this process is."""
@@ -164,9 +162,6 @@ def _in_parallel(job: Job, call: Call, ledger: Ledger, signals: Signals, began: 
         lock = locks.of(job.name, mine, ledger, job)
         return situation._replace(call=mine, ledger=ledger, lock=lock, signals=signals)
 
-    lock = locks.of(job.name, call, ledger, job)
-    owner = places.other_owner(os.stat(call.where.owner))
-    situation = Situation(job, call, ledger, lock, signals, began, owner)
     return parallel.take(situation, enter)
 
 

@@ -133,7 +133,7 @@ def import_from(call: Call, file: str, dry_run: bool, ledger_option: str | None)
         if dry_run:
             return _foresee(call, read)
         places.make_state_folder(call.where, ledger_option, call.environ)
-        kind = places.filesystem(call.ledger) if call.where.is_file else ""
+        kind = places.filesystem_of(call.where)
         ledger = held.enter_context(
             closing(open_ledger(call.where, create=True, network=kind in places.NETWORK))
         )
