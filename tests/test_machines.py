@@ -328,3 +328,40 @@ def test_who_waits_outlasts_a_server_that_has_just_started(tmp_path: Path) -> No
             0,
             ["LOST", "PROCESSED"],
         )
+
+
+# -- what was printed on another machine ----------------------------------------------------------
+
+
+def test_logs_of_another_machine_say_where_they_are(alpha: Machine, beta: Machine) -> None:
+    """The output stays where it ran: the host is named, and what to type there."""
+    alpha("run", "sales", *HOURLY, "--", "echo", "hello", now=NOW)
+    here = alpha("logs", "sales", now=NOW)
+    assert here.stdout == "hello\n"
+    found = beta("logs", "sales", now=NOW)
+    assert (found.status, found.stdout, "no longer" in found.stderr) == (0, "", False)
+    assert found.lines[1:] == [
+        "what it printed is not here: it is kept where it ran, on alpha",
+        "jobrun: hint: on alpha: jobrun logs 1",
+    ]
+    alpha.rows("UPDATE jobrun_run SET \"user\" = 'etl'")
+    assert beta("logs", "1", now=NOW).lines[-1] == "jobrun: hint: on alpha, as etl: jobrun logs 1"
+
+
+def test_logs_of_what_runs_on_another_machine(alpha: Machine, beta: Machine) -> None:
+    """Nobody follows what will never come; of a run that printed nothing there is nothing there."""
+    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    found = beta("logs", "sales", "-f", now=NOW)
+    assert (found.status, found.lines[-1]) == (0, "jobrun: hint: on alpha: jobrun logs 1")
+    assert held.release().status == 0
+    alpha("run", "still", "--", "true", now=NOW)
+    assert beta("logs", "still", now=NOW).lines[-1] == "it printed nothing"
+
+
+def test_logs_of_another_user_of_a_server(alpha: Machine) -> None:
+    """Each user has a state folder of their own: what was kept there is not gone."""
+    alpha("run", "sales", *HOURLY, "--", "echo", "hello", now=NOW)
+    alpha.rows("UPDATE jobrun_run SET \"user\" = 'etl'")
+    assert alpha("logs", "sales", now=NOW).stdout == "hello\n"  # it is here after all
+    found = alpha("logs", "sales", now=NOW, env={"JOBRUN_HOME": str(alpha.folder / "other")})
+    assert found.lines[-1] == "jobrun: hint: sudo -u etl -H jobrun logs 1"

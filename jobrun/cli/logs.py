@@ -10,14 +10,16 @@ from typing import Annotated
 import typer
 
 from jobrun import options, printed, tables
+from jobrun.call import this_caller
 from jobrun.cli.look import JsonOption, LedgerOption, Look, WhatArgument
 from jobrun.cli.target import find
 from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
+from jobrun.lines import Lines
 from jobrun.printed import STDERR, STDOUT, Stream
 from jobrun.rows import RunRow
 from jobrun.screen import Screen
-from jobrun.screens.logs import logs_data, not_kept, title
+from jobrun.screens.logs import elsewhere, kept_there, logs_data, not_kept, title
 
 PAUSE = 0.2  # seconds between two looks of --follow
 
@@ -48,11 +50,20 @@ def logs(
             look.show(Screen((), logs_data(run, read)))
             return 0
         tables.write(title(look.path, run, look.now), sys.stderr)
+        there = elsewhere(run, this_caller(), on_server=not look.where.is_file)
+        if there is not None and _is_nothing_here(look, run):
+            tables.write(kept_there(run), sys.stderr)
+            Lines().say("hint", there)
+            return 0
         pieces = _follow(look, rows, run, streams) if follow else _read(streams, tail)
         _print(pieces, named=len(streams) > 1, raw=raw)
-        if all(stream.size is None for stream in printed.streams_of(look.where.beside, run)):
+        if _is_nothing_here(look, run):
             tables.write(not_kept(run), sys.stderr)
     return 0
+
+
+def _is_nothing_here(look: Look, run: RunRow) -> bool:
+    return all(stream.size is None for stream in printed.streams_of(look.where.beside, run))
 
 
 def _run(look: Look, ledger: Ledger | None, what: str) -> RunRow:

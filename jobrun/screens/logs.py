@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobrun.options import shell_text, typed
 from jobrun.printed import Stream
-from jobrun.rows import RunRow
+from jobrun.rows import LOST, Caller, RunRow
 from jobrun.screen import moment, span
 from jobrun.screens.runs import outcome, run_data, took
 
@@ -18,6 +19,25 @@ def title(ledger: str, run: RunRow, now: int) -> str:
     when = f"{moment(run.started, now, seconds=True)} UTC"
     how = f"{outcome(run)}, {took(run, now)}"
     return f"ledger {ledger}  run {run.id}: {run.job}{unit}, {when}, {how}\n"
+
+
+def elsewhere(run: RunRow, caller: Caller, on_server: bool) -> str | None:
+    """How to read what a run has printed where it is not kept here: as whoever ran it, there.
+
+    What is kept of a ledger on a server lies in the state folder of the user who ran it.
+    """
+    if not run.output_bytes and run.outcome not in (None, LOST):  # there is none
+        return None
+    logs, is_ours = typed("logs", str(run.id)), run.user == caller.user
+    if run.host != caller.host:
+        return f"on {run.host}{'' if is_ours else f', as {run.user}'}: {logs}"
+    if on_server and not is_ours:
+        return f"{shell_text(('sudo', '-u', run.user, '-H'))} {logs}"
+    return None
+
+
+def kept_there(run: RunRow) -> str:
+    return f"what it printed is not here: it is kept where it ran, on {run.host}\n"
 
 
 def not_kept(run: RunRow) -> str:
