@@ -48,10 +48,10 @@ def from_iso(text: str) -> int:
         ) from None
 
 
-def parse_duration(text: str, option: str) -> int:
+def parse_duration(text: str, option: str, right: str = "15m") -> int:
     """Whole seconds of `90s`, `15m`, `1h30m`, `2d`, `1w`; a bare number is seconds.
 
-    Raises UsageError, naming the option and the value.
+    Raises UsageError, naming the option and the value, and how one of it would be `right`.
     """
     total, number = 0, ""
     for character in text:
@@ -69,7 +69,7 @@ def parse_duration(text: str, option: str) -> int:
     rule = "a duration is 90s, 15m, 1h30m, 2d or 1w; a bare number is seconds"
     if total > LONGEST:
         rule = "a duration is at most 100 years"
-    raise UsageError(f'{option} "{text}": {rule}', f"{option} 15m")
+    raise UsageError(f'{option} "{text}": {rule}', f"{option} {right}")
 
 
 def duration(seconds: float) -> str:

@@ -417,7 +417,7 @@ def _on_store_down(text: str, given: Mapping[str, str], command: Sequence[str]) 
         )
     if word == "run":
         _check_unrecorded(given, command)
-    return word, parse_duration(rest, "--on-store-down") if colon else 0
+    return word, parse_duration(rest, "--on-store-down", "wait:10m") if colon else 0
 
 
 def _check_unrecorded(given: Mapping[str, str], command: Sequence[str]) -> None:

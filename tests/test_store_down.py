@@ -189,6 +189,12 @@ def test_what_makes_no_sense(jobrun: Jobrun, argv: tuple[str, ...]) -> None:
     assert jobrun(*HOURLY, *argv, "--", "true").status == 2
 
 
+def test_a_wait_that_is_no_duration(jobrun: Jobrun) -> None:
+    """2, and the hint can be typed as it is."""
+    found = jobrun(*HOURLY, "--on-store-down", "wait:x", "--", "true")
+    assert (found.status, found.lines[-1]) == (2, "jobrun: hint: --on-store-down wait:10m")
+
+
 def test_a_placeholder_that_nobody_knows(jobrun: Jobrun) -> None:
     """{token} is of the record: 2."""
     found = jobrun(*HOURLY, *RUN, "--", "echo", "{token}")
