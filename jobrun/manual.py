@@ -49,6 +49,14 @@ def long_help() -> str:
     return "\n".join(lines) + "\n"
 
 
+def names_of(mode: str) -> str:
+    """The options that belong to it, as lines of text."""
+    from textwrap import fill
+
+    names = ["/".join(each.names) for _, group in GROUPS for each in group if mode in each.modes]
+    return fill(", ".join(names), 90, break_on_hyphens=False)
+
+
 def markdown() -> str:
     """The README's table of options."""
     lines = ["| option | meaning | default |", "| --- | --- | --- |"]

@@ -222,7 +222,7 @@ GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
             _O("--namespace", "NAME", TEXT, "", ALSO_LEAD,
                "jobs, windows and locks of its own: staging beside production"),
             _O("--on-store-down", "skip|wait:DUR|run", TEXT, "skip", PLAIN + KEY + WINDOWS,
-               "its server is out of reach: not now; wait; run unrecorded"),
+               "the ledger's server is out of reach: not now; wait; run unrecorded"),
         ),
     ),
 )

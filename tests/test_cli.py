@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobrun import command, errors, placeholders, rows
+from jobrun.options import BY_NAME, LEAD
 from jobrun.screens.guide import ENVIRONMENT, EXIT_CODES, GUIDE, PLACEHOLDERS, SKIP_REASONS, TOPICS
 from tests.conftest import Jobrun
 from tests.orphans import orphaned
@@ -108,6 +109,15 @@ def test_help_knows_every_command(jobrun: Jobrun) -> None:
     ):
         assert f"\n  {verb} " in listed
         assert jobrun(verb, "--help").stdout.startswith(f"Usage: jobrun {verb} ")
+
+
+def test_help_of_lead_names_each_of_its_options(jobrun: Jobrun) -> None:
+    """Those of the table that belong to it, and no other."""
+    told = jobrun("lead", "--help").stdout
+    names = {word.strip(",") for word in told.partition("Options: ")[2].split("(")[0].split()}
+    wanted = {"/".join(option.names): LEAD in option.modes for option in BY_NAME.values()}
+    assert names == {name for name, is_its_own in wanted.items() if is_its_own}
+    assert {"--lock", "--lock-ttl"} <= names
 
 
 def test_completion_offers_commands(jobrun: Jobrun) -> None:

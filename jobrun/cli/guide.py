@@ -62,8 +62,8 @@ _AGAIN = {
     " anew.\nOptions: jobrun run --help --all\n",
     "lead": "Of all that call this, one runs DAEMON: it leads, the others stand by and take over"
     " once it\nhas ended. It ends with its daemon, and ends it at TERM, or where its lock is lost:"
-    " then it\nstands by. Options: -k --kill-after, --ok-exit, -C --cwd, --stdin, -q, -v,"
-    " --log-format, --ledger,\n--namespace (jobrun run --help --all).\n",
+    " then it\nstands by.\n"
+    f"Options: {manual.names_of(options.LEAD)}\n(jobrun run --help --all).\n",
 }
 
 
