@@ -12,8 +12,6 @@ import os
 from contextlib import suppress
 from functools import cached_property
 
-from psycopg import sql
-
 from jobrun.errors import JobrunError
 from jobrun.lock_postgres import RUN, SESSIONS, TAKE_AGAIN, ServerLock, taken_over
 from jobrun.postgres_keeper import Rows, Taken
@@ -31,8 +29,8 @@ SELECT :name, :holder, :host, clock_timestamp(),
 RETURNING 1
 """
 _RENEW = """
-UPDATE jobrun_lock SET expires = clock_timestamp() + {ttl} * interval '1 second'
- WHERE name = {name} AND holder = {holder} AND expires > clock_timestamp()
+UPDATE jobrun_lock SET expires = clock_timestamp() + :ttl * interval '1 second'
+ WHERE name = :name AND holder = :holder AND expires > clock_timestamp()
 RETURNING 1
 """
 _DEMAND = """
@@ -86,14 +84,14 @@ class LeaseLock(ServerLock):
     # -- for its keeper ---------------------------------------------------------------------------
 
     def question(self) -> bytes:
-        return self._database.statement(self._renew())
+        return self._database.statement(_RENEW, **self._renewed)
 
     def is_ours(self, answer: Rows) -> bool:
         return bool(answer)
 
     def demand(self, backend_pid: int, run_id: int) -> bytes:
-        text = _DEMAND.format(renew=self._renew(), run=RUN.format(run=run_id))
-        return self._database.statement(text)
+        text = _DEMAND.format(renew=_RENEW, run=RUN.format(run=run_id))
+        return self._database.statement(text, **self._renewed)
 
     def taken(self, answer: Rows) -> bool:
         """The row of the lease, where it is ours, has one column; that of the run has two."""
@@ -104,6 +102,6 @@ class LeaseLock(ServerLock):
             raise Taken("the lease is over")
         return True
 
-    def _renew(self) -> str:
-        name, holder = (sql.Literal(text).as_string(None) for text in (self._name, self._holder))
-        return _RENEW.format(name=name, holder=holder, ttl=self._ttl)
+    @property
+    def _renewed(self) -> dict[str, object]:
+        return {"name": self._name, "holder": self._holder, "ttl": self._ttl}

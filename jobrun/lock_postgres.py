@@ -19,8 +19,6 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from psycopg import sql
-
 from jobrun.boottime import about, boottime
 from jobrun.errors import ConfigError, JobrunError
 from jobrun.postgres_keeper import Bond, Keeper, Rows, Taken
@@ -48,7 +46,7 @@ SELECT pg_backend_pid(), CAST(got AS text),
           FROM pg_stat_activity WHERE pid = pg_backend_pid()),
        CASE WHEN got THEN CAST(CAST(set_config('idle_session_timeout', '{ttl}', false)
                                     AS interval) = interval '{ttl} milliseconds' AS text) END,
-       CASE WHEN got THEN set_config('application_name', {name}, false) END
+       CASE WHEN got THEN set_config('application_name', :who, false) END
   FROM session
 """
 
@@ -78,7 +76,9 @@ SELECT a.application_name FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND CAST(l.classid AS bigint) = :high AND CAST(l.objid AS bigint) = :low
 """
-LEASES = "SELECT 'jobrun ' || host FROM jobrun_lock WHERE name = {} AND expires > clock_timestamp()"
+LEASES = """
+SELECT 'jobrun ' || host FROM jobrun_lock WHERE name = :name AND expires > clock_timestamp()
+"""
 
 # Where one of its processes crashes the server ends all sessions and goes on under the same
 # postmaster; what it has counted begins anew then.
@@ -110,7 +110,8 @@ class ServerLock(Bond):
         self._who = who.replace(":", "/")
         self._ttl = ttl
         self._database = database
-        self._name = job if slot is None else f"{job}.{slot}"
+        # No job's name has a colon: `etl.1` is one.
+        self._name = job if slot is None else f"{job}:{slot}"
         self._is_taken = False
         self.keeper = Keeper(database, self, ttl, kill_after)
 
@@ -130,10 +131,10 @@ class ServerLock(Bond):
         return True
 
     def is_free(self) -> bool:
-        return not self._holders(f"{SESSIONS} UNION ALL {LEASES.format(':name')}")
+        return not self._holders(f"{SESSIONS} UNION ALL {LEASES}")
 
     def holder(self) -> str:
-        for name in self._holders(f"{SESSIONS} UNION ALL {LEASES.format(':name')}"):
+        for name in self._holders(f"{SESSIONS} UNION ALL {LEASES}"):
             if name and name.startswith(_NAME):
                 return name.removeprefix(_NAME).replace("/", ":")
         return ""
@@ -189,7 +190,7 @@ class SessionLock(ServerLock):
     def _try(self) -> bool:
         self._check_version()
         taking = self._take(self._database.backend_pid)
-        ((pid, got, since, is_set, _),) = self._database.rows(taking)
+        ((pid, got, since, is_set, _),) = self._database.rows(taking, {"who": _NAME + self._who})
         if got is None:
             raise self._no_session(pid)
         if got != "true":
@@ -200,7 +201,7 @@ class SessionLock(ServerLock):
         if is_set != "true":
             self.release()
             raise _ignored(self._database.address)
-        if self._holders(LEASES.format(":name")):
+        if self._holders(LEASES):
             self.release()
             return False
         self.keeper.hold()
@@ -220,10 +221,10 @@ class SessionLock(ServerLock):
             before=before,
             since=since,
             take=self._take(backend_pid),
-            leases=LEASES.format(sql.Literal(self._name).as_string(None)),
+            leases=LEASES,
             run=RUN.format(run=run_id),
         )
-        return self._database.statement(text)
+        return self._database.statement(text, who=_NAME + self._who, name=self._name)
 
     def taken(self, answer: Rows) -> bool:
         """Its rows: how many sessions were ended, how the lock is, leases, the run."""
@@ -241,8 +242,7 @@ class SessionLock(ServerLock):
     # -- what is asked ----------------------------------------------------------------------------
 
     def _take(self, pid: int) -> str:
-        name = sql.Literal(_NAME + self._who).as_string(None)
-        return _TAKE.format(pid=pid, key=self._number(), ttl=int(self._ttl * 1000), name=name)
+        return _TAKE.format(pid=pid, key=self._number(), ttl=int(self._ttl * 1000))
 
     def _check_version(self) -> None:
         version = self._database.connection.info.server_version

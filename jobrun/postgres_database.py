@@ -302,9 +302,10 @@ class Database:
         """The server's process, as the protocol names it: behind a pooler it is another."""
         return self.connection.info.backend_pid
 
-    def statement(self, text: str) -> bytes:
-        """As it is sent."""
-        return _translated(text, self.schema).replace(b"%%", b"%")
+    def statement(self, text: str, **values: object) -> bytes:
+        """As it is sent, with the values in it: what they hold is no part of the statement."""
+        literals = {name: sql.Literal(value).as_string(None) for name, value in values.items()}
+        return (_translated(text, self.schema).decode() % literals).encode()
 
     def ways(self) -> list[bytes]:
         """What libpq takes to connect: the server of now first, names resolved already."""

@@ -38,9 +38,11 @@ def address(postgres: str) -> Iterator[str]:
 
 
 @contextmanager
-def lock_of(address: str, kind: Kind, ttl: float = 30) -> Iterator[Any]:
+def lock_of(
+    address: str, kind: Kind, ttl: float = 30, job: str = "sales", slot: int | None = None
+) -> Iterator[Any]:
     with closing(Database(address)) as database:
-        lock = kind(database, "sales", f"{kind.__name__}:1", ttl, 0)
+        lock = kind(database, job, f"{kind.__name__}:1", ttl, 0, slot)
         yield lock
         lock.release()
 
@@ -69,6 +71,16 @@ def test_a_holder_that_is_not_heard_of(address: str) -> None:
         assert not one.is_held()
         one.release()
         assert other.is_held()
+
+
+@pytest.mark.parametrize("slot", [None, 1])
+def test_a_lease_is_kept_whatever_its_job_is_called(address: str, slot: int | None) -> None:
+    """Also like one of our tables; and that of a slot, over a new connection too."""
+    with lock_of(address, LeaseLock, job="jobrun_lock", slot=slot) as lock:
+        assert lock.acquire()
+        assert lock.is_held()
+        query(address, f"SELECT pg_terminate_backend({lock._database.backend_pid})")
+        assert lock.is_held()
 
 
 def test_a_lease_that_has_expired_is_lost_though_nobody_has_it(address: str) -> None:

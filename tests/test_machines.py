@@ -274,6 +274,22 @@ def test_beside_each_other(alpha: Machine, beta: Machine) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["session", "lease"])
+def test_a_job_that_is_named_as_a_slot_might_be(alpha: Machine, beta: Machine, kind: str) -> None:
+    """It is another job: `etl.1` runs while `etl` has a call beside others, and the reverse."""
+    how = (*HOURLY, "--lock", kind)
+    beside = Held(alpha, "etl", *how, "--overlap", "allow", now=NOW)
+    other = beta("run", "etl.1", *how, "--", "echo", "ran", now=NOW)
+    assert (other.status, other.stdout) == (0, "ran\n")
+    assert beside.release().status == 0
+    other_job = Held(alpha, "job.1", *how, now=NOW)
+    beside_it = beta("run", "job", *how, "--overlap", "allow", "-v", "--", "true", now=NOW)
+    assert "PROCESSED" in beside_it.stderr
+    taken = "SELECT slot FROM jobrun_run WHERE job = 'job'"
+    assert alpha.rows(taken) == [(1,)]
+    assert other_job.release().status == 0
+
+
 def test_between_two_tries(alpha: Machine, beta: Machine, lock: SessionLock) -> None:
     """The lock is kept while a call waits to try again, for longer than the ttl."""
     more = ("--retries", "1", "--retry-delay", "3s", "--lock-ttl", "1s", "-k", "0s")

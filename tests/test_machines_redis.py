@@ -301,6 +301,14 @@ def test_beside_each_other(both: tuple[Machine, Machine]) -> None:
     assert "processed 2" in alpha("windows", "sales", now=NOW).stdout
 
 
+def test_a_job_that_is_named_as_a_slot_might_be(both: tuple[Machine, Machine]) -> None:
+    """It is another job, on the server and in this machine's files."""
+    beside = Held(both[0], "etl", *HOURLY, "--overlap", "allow", now=NOW)
+    for machine in both:
+        assert machine("run", "etl.1", "--", "echo", "ran", now=NOW).stdout == "ran\n"
+    assert beside.release().status == 0
+
+
 def test_several_windows_under_one_lock(both: tuple[Machine, Machine], redis: str) -> None:
     """It is asked for between them, and its loss ends the call."""
     alpha, _ = both

@@ -156,7 +156,7 @@ CREATE TABLE jobrun_event (
 CREATE INDEX jobrun_event_job ON jobrun_event (job, id);
 
 -- Who has a job's lock where no session of the server's can hold it (--lock lease). `name` is the
--- job's, or with .1, .2, ... that of a slot; `holder` is made for each time that it is taken.
+-- job's, or with :1, :2, ... that of a slot; `holder` is made for each time that it is taken.
 CREATE TABLE jobrun_lock (
     name     text COLLATE "C" PRIMARY KEY,
     holder   text NOT NULL,
