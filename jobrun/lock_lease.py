@@ -12,6 +12,7 @@ import os
 from contextlib import suppress
 from functools import cached_property
 
+from jobrun.boottime import boottime
 from jobrun.errors import JobrunError
 from jobrun.lock_postgres import RUN, SESSIONS, TAKE_AGAIN, ServerLock, taken_over
 from jobrun.postgres_keeper import Rows, Taken
@@ -70,6 +71,7 @@ class LeaseLock(ServerLock):
         self.keeper.let_go()
 
     def _try(self) -> bool:
+        asked = boottime()
         values = {"name": self._name, "holder": self._holder, "host": self._who, "ttl": self._ttl}
         if not self._database.rows(_TAKE, values):
             return False
@@ -78,13 +80,16 @@ class LeaseLock(ServerLock):
         if self._holders(SESSIONS):
             self.release()
             return False
-        self.keeper.hold()
+        self.keeper.hold(asked)
         return True
 
     # -- for its keeper ---------------------------------------------------------------------------
 
     def question(self) -> bytes:
         return self._database.statement(_RENEW, **self._renewed)
+
+    def other_word(self) -> float:
+        return 0.0
 
     def is_ours(self, answer: Rows) -> bool:
         return bool(answer)

@@ -204,13 +204,16 @@ class SessionLock(ServerLock):
         if self._holders(LEASES):
             self.release()
             return False
-        self.keeper.hold()
+        self.keeper.hold(self._database.asked)
         return True
 
     # -- for its keeper ---------------------------------------------------------------------------
 
     def question(self) -> bytes:
         return b"SELECT pg_backend_pid()"
+
+    def other_word(self) -> float:
+        return self._database.asked
 
     def is_ours(self, answer: Rows) -> bool:
         return answer == [(str(self._session[0]),)]

@@ -67,6 +67,7 @@ class Beside:
         try:
             while self._enter():
                 try:
+                    self._look_at_slot()
                     code = self._turn()
                 finally:
                     self._gate.unlock()
@@ -96,6 +97,13 @@ class Beside:
         if self._keeper() is None:
             wait = max(wait, PATIENCE)
         return signals.received is None and self._gate.acquire(wait, signals)
+
+    def _look_at_slot(self) -> None:
+        """One that expires may be another call's by now: while we waited, nobody kept it."""
+        situation = self._situation
+        if situation.slot is not None and not situation.lock.is_held():
+            situation.lock.release()
+            self._situation = situation._replace(lock=self._gate, slot=None)
 
     def _held(self, plan: Plan, living: list[Living]) -> list[RunRow]:
         """The runs that have what this call is to do, where --wait says to wait for their end."""

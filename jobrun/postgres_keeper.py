@@ -49,6 +49,9 @@ class Bond(Protocol):
     def question(self) -> bytes:
         """A statement that is word of us, and says whether the lock is ours."""
 
+    def other_word(self) -> float:
+        """When anything else was sent that keeps the lock as well, by boottime()."""
+
     def is_ours(self, answer: Rows) -> bool: ...
 
     def demand(self, backend_pid: int, run_id: int) -> bytes:
@@ -77,14 +80,15 @@ class Keeper:
         self._ways: list[bytes] = []
         self._run_id = 0
         self._sent = 0.0
+        self._heard = 0.0  # when that was sent which the server has answered last
         self._due = _NEVER
         self._wants_write = False
         self._why = ""
         self._rows: Rows = []
 
-    def hold(self) -> None:
-        """The lock has just been taken, on the database's connection."""
-        self._state, self.lost = IDLE, None
+    def hold(self, asked: float) -> None:
+        """The lock has just been taken, on the database's connection; it was asked for then."""
+        self._state, self.lost, self._heard = IDLE, None, asked
         self._ways = self._database.ways()
         self.adopted += 1
         self._database.connection.add_notice_handler(self._noticed)
@@ -97,8 +101,11 @@ class Keeper:
     # -- while a command runs ---------------------------------------------------------------------
 
     def guard(self, run_id: int | None) -> None:
+        """Asks first, and waits for the answer, where nobody has for a while: nothing runs yet."""
         self._run_id = run_id or 0
-        self._answered(self._database.asked)
+        if boottime() >= self._word + self._interval:
+            self.take_again(_ANSWER)
+        self._count_from(self._word)
 
     @property
     def fd(self) -> int:
@@ -233,8 +240,15 @@ class Keeper:
             self._cut("another session has the lock")
 
     def _answered(self, sent: float) -> None:
-        self._state, self._why = IDLE, ""
-        self.until, self._due = sent + self._allowance, sent + self._interval
+        self._state, self._why, self._heard = IDLE, "", sent
+        self._count_from(sent)
+
+    @property
+    def _word(self) -> float:
+        return max(self._heard, self._bond.other_word())
+
+    def _count_from(self, word: float) -> None:
+        self.until, self._due = word + self._allowance, word + self._interval
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
         if (notice.sqlstate or "").startswith(_GOODBYE):

@@ -45,6 +45,12 @@ class Held:
         assert self.wrapper.stdout is not None
         self.pid = int(self.wrapper.stdout.readline())
 
+    def end_command(self) -> None:
+        """Its stdin ends, and so does that of those that follow it."""
+        assert self.wrapper.stdin is not None
+        self.wrapper.stdin.close()
+        self.wrapper.stdin = None
+
     def release(self) -> Result:
         """The command's stdin ends, and so does it; what was printed since it was ready."""
         out, err = self.wrapper.communicate(timeout=60)

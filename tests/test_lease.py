@@ -109,6 +109,32 @@ def test_a_lease_outlives_its_connection(address: str, ends: str) -> None:
         assert not other.acquire()
 
 
+def test_a_lease_that_ended_before_the_command_began(address: str) -> None:
+    """However lately the server was asked for anything else: nothing runs."""
+    with lock_of(address, LeaseLock, ttl=0.5) as one, lock_of(address, LeaseLock) as other:
+        assert one.acquire()
+        until(other.acquire, "the lease")
+        assert one._database.rows("SELECT 1") == [(1,)]
+        one.keeper.guard(1)
+        assert one.keeper.lost == "another call has it"
+
+
+def test_a_slot_that_was_lost_while_the_job_was_waited_for(address: str, tmp_path: Path) -> None:
+    """A call beside others takes another one for its next window."""
+    alpha = Machine(tmp_path / "alpha", "alpha", address)
+    more = (*HOURLY, *LEASE, "--overlap", "allow", "--first", "2026-09-04T10:00Z")
+    with lock_of(address, LeaseLock) as job, lock_of(address, LeaseLock, slot=1) as slot:
+        held = Held(alpha, "sales", *more, now=NOW)
+        assert job.acquire(5)
+        assert not slot.acquire()
+        held.end_command()
+        assert slot.acquire(20)
+        job.release()
+        done = held.release()
+        assert (done.status, done.stderr.count("PROCESSED")) == (0, 2)
+        assert alpha.rows("SELECT slot, attempt FROM jobrun_run ORDER BY id") == [(1, 1), (2, 1)]
+
+
 def test_a_session_that_is_taken_again_beside_a_lease(address: str) -> None:
     """Not before that is given back."""
     with holding(address, 6) as holder, lock_of(address, LeaseLock) as lease:

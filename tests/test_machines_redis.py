@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,26 @@ def test_beside_each_other(both: tuple[Machine, Machine]) -> None:
     assert (third.stdout, "lock-held" in third.stderr) == ("", True)
     assert [each.release().status for each in held] == [0, 0]
     assert "processed 2" in alpha("windows", "sales", now=NOW).stdout
+
+
+def test_a_slot_that_was_lost_while_the_job_was_waited_for(
+    both: tuple[Machine, Machine], redis: str
+) -> None:
+    """A call beside others takes another one for its next window."""
+    more = ("--overlap", "allow", "--first", "2026-09-04T10:00Z", "--lock-ttl", "1s", "-k", "0s")
+    held = Held(both[0], "sales", *HOURLY, *more, now=NOW)
+    (slot,) = ask(redis, "KEYS", "jobrun:*:1:sales")
+    job = slot.replace(":1:", "::")
+    ask(redis, "SET", job, "other - db9:1 since 12:00")
+    held.end_command()
+    until(lambda: ask(redis, "SET", slot, "other - db9:1 since 12:00", "NX"), "the slot", 20)
+    ask(redis, "DEL", job)
+    done = held.release()
+    assert (done.status, done.stderr.count("PROCESSED")) == (0, 2)
+    psycopg = pytest.importorskip("psycopg")
+    with closing(psycopg.connect(both[0].environment["JOBRUN_LEDGER"])) as ledger:
+        runs = ledger.execute("SELECT slot, attempt FROM jobrun_run ORDER BY id").fetchall()
+    assert runs == [(1, 1), (2, 1)]
 
 
 def test_a_job_that_is_named_as_a_slot_might_be(both: tuple[Machine, Machine]) -> None:
