@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+import psycopg
 
 from jobrun import lock_postgres
 from jobrun.instants import MINUTE
@@ -55,7 +58,12 @@ class Bench:
         return few if self.quick else many
 
     def server(self) -> servers.Postgres:
+        """A stock server, seen as an ordinary user."""
         server = self._open.enter_context(servers.own_postgres())
+        with psycopg.connect(server.address, autocommit=True) as owner:
+            owner.execute("CREATE ROLE clerk LOGIN")
+            owner.execute("CREATE DATABASE clerk OWNER clerk")
+        server.address = re.sub("postgres@(.*)/postgres", r"clerk@\1/clerk", server.address)
         time.sleep(_YOUNG)
         return server
 
