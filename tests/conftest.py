@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -175,6 +175,15 @@ def on_postgres(jobrun: Jobrun, postgres: str) -> Iterator[Jobrun]:
         yield jobrun
 
 
+class Unwilling:
+    """Whoever waits with it fails: what is asked for is to be answered at once."""
+
+    received: int | None = None
+
+    def pause(self, seconds: float) -> None:
+        raise AssertionError(f"waited {seconds} s")
+
+
 @pytest.fixture
 def wait_for() -> Callable[[Callable[[], bool], str], None]:
     """Wait until a condition holds, at most 20 seconds; what for is said if it does not."""
@@ -191,13 +200,33 @@ def until(condition: Callable[[], object], what: str, seconds: float = 20) -> No
         select.select([], [], [], 0.01)
 
 
+def line_of(stream: IO[bytes], seconds: float = 20) -> bytes:
+    """The next line of another process, which is awaited for so many seconds; b"": its end.
+
+    Byte by byte, so that none lies unseen in a buffer when the next one is awaited.
+    """
+    import select
+
+    line = b""
+    while not line.endswith(b"\n"):
+        assert select.select([stream], [], [], seconds)[0], f"waited {seconds} s after {line!r}"
+        if not (byte := os.read(stream.fileno(), 1)):
+            break
+        line += byte
+    return line
+
+
 def is_alive(pid: int | str) -> bool:
     """Whether the process runs; a zombie that its parent has not collected does not."""
+    return state(pid) not in ("", "Z", "X")
+
+
+def state(pid: int | str) -> str:
+    """One letter, as ps shows it; empty where it is gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return ""
 
 
 def start_on_terminal(

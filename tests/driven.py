@@ -19,14 +19,6 @@ def command(name: str, *arguments: object) -> list[str]:
     return [PYTHON, "-m", "tests.children", name, *map(str, arguments)]
 
 
-def state(pid: int) -> str:
-    """One letter, as ps shows it; empty where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-
-
 class Driven:
     """Started by `run` or `start`; whatever is left at the end of the test is killed."""
 

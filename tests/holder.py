@@ -1,36 +1,64 @@
-"""A process that holds a job's lock on a PostgreSQL server, and says what becomes of it.
+"""A process that holds the lock of the job `sales` on a server, and says what becomes of it.
 
-python -m tests.holder ADDRESS TTL [RUN]   holds; on "lost" it ends, on end of file it releases
+python -m tests.holder ADDRESS TTL KILL_AFTER RUN   see Holder of tests/holding.py
 """
 
 from __future__ import annotations
 
+import os
 import select
 import sys
+from collections.abc import Callable
 
 from jobrun.boottime import boottime
-from jobrun.lock_postgres import SessionLock
-from jobrun.postgres_database import Database
+from jobrun.lock import Keeper, SharedLock
 
 
-def hold(address: str, ttl: float, run: int) -> None:
-    database = Database(address)
-    lock = SessionLock(database, "sales", "db1:4711", ttl, kill_after=ttl / 6)
+def hold(lock: SharedLock, run: int, backend: Callable[[], int]) -> None:
+    """Until the lock is lost or our input ends. `backend`: the server's process, 0 where it is
+    no other for each connection."""
     assert lock.acquire(20)
     keeper = lock.keeper
     keeper.guard(run)
-    adopted = keeper.adopted
-    print("held", database.backend_pid, flush=True)
-    while keeper.lost is None and not select.select([0], [], [], 0)[0]:
-        keeper.wait(0.05)
+    print("held", backend(), flush=True)
+    adopted, longest = keeper.adopted, 0.0
+    while keeper.lost is None and not _waited(keeper):
+        began = boottime()
+        keeper.on_ready()
+        if boottime() >= keeper.due:
+            keeper.on_time(boottime())
+        longest = max(longest, boottime() - began)
         if keeper.adopted != adopted:
             adopted = keeper.adopted
-            print("again", database.backend_pid, flush=True)
-    print(
-        "end", keeper.lost, keeper.lost is not None and boottime() >= keeper.until - 0.1, flush=True
-    )
+            print("again", backend(), flush=True)
+    print("end", keeper.until, boottime(), longest, keeper.lost or "", flush=True)
     lock.release()
 
 
+def _waited(keeper: Keeper) -> bool:
+    """Until there is something to do; True: our input has ended."""
+    fds = [keeper.fd] if keeper.fd >= 0 else []
+    reading, writing = ([], fds) if keeper.wants_write else (fds, [])
+    patience = max(0.0, min(1.0, keeper.due - boottime()))
+    return 0 in select.select([0, *reading], writing, [], patience)[0]
+
+
+def main(address: str, ttl: float, kill_after: float, run: int) -> None:
+    if address.startswith("redis:"):
+        from jobrun.lock_redis import RedisLock
+        from jobrun.redis_address import read
+
+        place, who = read(address, {}), f"db1:{os.getpid()}"
+        hold(RedisLock(place, "sales", who, ttl=ttl, kill_after=kill_after), run, lambda: 0)
+    else:
+        from jobrun.lock_postgres import SessionLock
+        from jobrun.postgres_database import Database
+
+        database = Database(address)
+        database.run_script("LISTEN jobrun")
+        lock = SessionLock(database, "sales", "db1:4711", ttl, kill_after)
+        hold(lock, run, lambda: database.backend_pid)
+
+
 if __name__ == "__main__":
-    hold(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))

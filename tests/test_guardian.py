@@ -15,8 +15,8 @@ import pytest
 
 from jobrun import tree, tree_proc
 from jobrun.rows import RunRow
-from tests.conftest import is_alive, until
-from tests.driven import Driven, command, state
+from tests.conftest import is_alive, state, until
+from tests.driven import Driven, command
 
 if sys.platform == "win32":
     pytest.skip("the guardian is for POSIX", allow_module_level=True)

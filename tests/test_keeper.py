@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from jobrun.boottime import boottime
-from tests.conftest import PYTHON, ROOT, Jobrun, is_alive, until
-from tests.driven import Driven, command, state
+from tests.conftest import PYTHON, ROOT, Jobrun, is_alive, state, until
+from tests.driven import Driven, command
 
 if sys.platform == "win32":
     pytest.skip("its socket is handed to a guardian", allow_module_level=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.conftest import is_alive, until
-from tests.driven import Driven, command, state
+from tests.conftest import is_alive, state, until
+from tests.driven import Driven, command
 from tests.ledger_calls import CALLER, schema_of
 
 if sys.platform == "win32":

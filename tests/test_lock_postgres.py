@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from tests import servers
-from tests.conftest import PYTHON, ROOT, until
+from tests import holding, servers
+from tests.conftest import Unwilling, until
+from tests.cut import cable
+from tests.holding import KILL_AFTER, TTL, Holder
 from tests.ledger_calls import CALLER, begin, claim, schema_of
 
 psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
 
+from jobrun import lock_postgres  # noqa: E402
 from jobrun.boottime import boottime  # noqa: E402
 from jobrun.errors import ConfigError, Refused  # noqa: E402
 from jobrun.ledger_postgres import open_ledger  # noqa: E402
@@ -24,48 +25,16 @@ from jobrun.lock_postgres import SessionLock  # noqa: E402
 from jobrun.postgres_database import Database  # noqa: E402
 
 TEN = 1788516000  # 2026-09-04T10:00:00Z
-TTL = 1.8  # seconds; its holder's command would be given 0.3 to end
-
-
-class Holder:
-    """A process that holds the lock of the job while its run is open."""
-
-    def __init__(self, address: str, ttl: float = TTL) -> None:
-        with closing(open_ledger(address, CALLER)) as ledger:
-            claimed = begin(ledger, claim(TEN)).claimed
-            assert claimed is not None
-        self.run = claimed.run_id
-        self.process = subprocess.Popen(
-            [PYTHON, "-m", "tests.holder", address, str(ttl), str(self.run)],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.backend = int(self.hears("held"))
-
-    def hears(self, word: str) -> str:
-        """The next that it says begins so; the rest of it."""
-        assert self.process.stdout is not None
-        said, _, rest = self.process.stdout.readline().strip().partition(" ")
-        assert said == word, (said, rest)
-        return rest
-
-    def is_kept(self) -> bool:
-        """It is asked to end: it has heard of no loss."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.hears("end") == "None False"
 
 
 @contextmanager
-def holding(address: str, ttl: float = TTL) -> Iterator[Holder]:
-    holder = Holder(address, ttl)
-    try:
+def running(address: str, ttl: float = TTL, kill_after: float = KILL_AFTER) -> Iterator[Holder]:
+    """A process that holds the lock of the job while its run is open."""
+    with closing(open_ledger(address, CALLER)) as ledger:
+        claimed = begin(ledger, claim(TEN)).claimed
+    assert claimed is not None
+    with holding.holding(address, ttl, kill_after, claimed.run_id) as holder:
         yield holder
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(holder.process.pid, signal.SIGCONT)
-        holder.process.kill()
-        with holder.process:  # closes its pipes
-            pass
 
 
 @pytest.fixture
@@ -78,13 +47,7 @@ def address(postgres: str) -> Iterator[str]:
 @contextmanager
 def rival(address: str) -> Iterator[SessionLock]:
     with closing(Database(address)) as database:
-        yield SessionLock(database, "sales", "db2:1", TTL, 0.3)
-
-
-def free_after(lock: SessionLock, begun: float) -> float:
-    """Seconds from an instant until the lock is to be had; it is taken."""
-    until(lock.acquire, "the lock")
-    return boottime() - begun
+        yield SessionLock(database, "sales", "db2:1", TTL, KILL_AFTER)
 
 
 def query(address: str, sql: str) -> list[tuple[object, ...]]:
@@ -93,20 +56,31 @@ def query(address: str, sql: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def wait(seconds: float) -> None:
-    """What is looked at is that nothing happens in that time."""
-    deadline = time.monotonic() + seconds
-    until(lambda: time.monotonic() >= deadline, "the clock")
+def spoken(address: str, holder: Holder, times: int) -> None:
+    """The server has heard of it so often from here on: all but the last it has answered."""
+    asked = f"SELECT query_start FROM pg_stat_activity WHERE pid = {holder.backend}"
+    seen = {*query(address, asked)}
+
+    def has_spoken() -> bool:
+        seen.update(query(address, asked))
+        return len(seen) > times
+
+    until(has_spoken, "words of the holder")
+
+
+def silent(address: str, holder: Holder, seconds: float) -> None:
+    """The server has not heard of it for so long."""
+    asked = f"SELECT clock_timestamp() - state_change > interval '{seconds} s'"
+    asked += f" FROM pg_stat_activity WHERE pid = {holder.backend}"
+    until(lambda: query(address, asked) == [(True,)], "silence")
 
 
 def test_one_holder(address: str) -> None:
     """Another session does not get it, nor is kept waiting; another job's is another lock."""
-    with holding(address) as holder, rival(address) as lock:
-        begun = boottime()
-        assert not lock.acquire()
-        assert boottime() - begun < 1
+    with running(address) as holder, rival(address) as lock:
+        assert not lock.acquire(signals=Unwilling())
         assert (lock.is_free(), lock.holder()) == (False, "db1:4711")
-        other = SessionLock(lock._database, "sales", "db2:1", TTL, 0.3, slot=1)
+        other = SessionLock(lock._database, "sales", "db2:1", TTL, KILL_AFTER, slot=1)
         assert other.is_free()
         assert other.acquire()
         other.release()
@@ -119,42 +93,53 @@ def test_one_holder(address: str) -> None:
 
 
 def test_a_holder_that_is_killed(address: str) -> None:
-    """The lock is free at once."""
-    with holding(address) as holder, rival(address) as lock:
+    """The lock is free at once: long before its ttl is over."""
+    with running(address) as holder, rival(address) as lock:
         assert not lock.acquire()
-        begun = boottime()
         holder.process.kill()
-        assert free_after(lock, begun) < TTL / 2
+        until(lock.acquire, "the lock")
 
 
 def test_a_holder_that_is_stopped(address: str) -> None:
     """After the ttl, not sooner than the holder's command would be dead."""
-    with holding(address) as holder, rival(address) as lock:
-        begun = boottime()
-        os.kill(holder.process.pid, signal.SIGSTOP)
-        assert TTL - 0.7 < free_after(lock, begun) < TTL + 0.5
-        os.kill(holder.process.pid, signal.SIGCONT)
+    ttl, kill_after = 6, 2
+    with running(address, ttl, kill_after) as holder, rival(address) as lock:
+        holder.stop()
+        until(lock.acquire, "the lock", 60)
+        taken = boottime()
+        holder.go_on()
+        assert taken >= holder.end().until + kill_after
 
 
 def test_a_holder_with_pauses(address: str) -> None:
-    """Three of half the ttl: kept, the same session."""
-    with holding(address, 3) as holder:
-        for _ in range(3):
-            os.kill(holder.process.pid, signal.SIGSTOP)
-            wait(1.5)
-            os.kill(holder.process.pid, signal.SIGCONT)
-            wait(0.1)
+    """Each longer than it is silent otherwise, together longer than its command has: kept."""
+    with running(address, 10, 3) as holder:
+        for _ in range(2):
+            holder.stop()
+            silent(address, holder, 3.5)
+            holder.go_on()
+            spoken(address, holder, 1)
         assert holder.is_kept()
+
+
+@pytest.mark.parametrize(("ttl", "kill_after"), [(6, 1), (30, 10), (60, 20), (600, 5)])
+def test_a_pause_of_half_the_ttl_is_survived(address: str, ttl: float, kill_after: float) -> None:
+    """Right before the server is asked, too."""
+    with closing(Database(address)) as database:
+        lock = SessionLock(database, "sales", "db1:1", ttl, kill_after)
+        assert lock.acquire()
+        lock.keeper.guard(1)
+        assert lock.keeper.until - lock.keeper.due >= ttl / 2
+        lock.release()
 
 
 def test_a_session_that_is_ended(address: str) -> None:
     """Its holder takes the lock again over a new connection, for the same run."""
-    with holding(address) as holder, rival(address) as lock:
+    with running(address) as holder, rival(address) as lock:
         for _ in range(3):
-            begun = boottime()
-            query(address, f"SELECT pg_terminate_backend({holder.backend})")
-            before, holder.backend = holder.backend, int(holder.hears("again"))
-            assert boottime() - begun < 1.5
+            before = holder.backend
+            query(address, f"SELECT pg_terminate_backend({before})")
+            holder.hears_again()
             assert before != holder.backend
         assert not lock.acquire()
         assert holder.is_kept()
@@ -162,45 +147,45 @@ def test_a_session_that_is_ended(address: str) -> None:
 
 def test_what_only_sounds_like_a_loss(address: str) -> None:
     """Notifications, and a server that reads its settings anew."""
-    with holding(address) as holder:
+    with running(address, 10, 3) as holder:
         for _ in range(5):
             query(address, "NOTIFY jobrun; SELECT pg_reload_conf()")
-        wait(0.6)
+        spoken(address, holder, 2)
         assert holder.is_kept()
 
 
 def test_taken_over_meanwhile(address: str) -> None:
     """Whoever has the lock by now has taken the run for lost: the holder hears of it at once."""
-    with holding(address, 6) as holder, rival(address) as lock:
-        os.kill(holder.process.pid, signal.SIGSTOP)
+    with running(address) as holder, rival(address) as lock:
+        holder.stop()
         query(address, f"SELECT pg_terminate_backend({holder.backend})")
-        assert lock.acquire(5)
-        query(address, f"UPDATE jobrun_run SET outcome = 'lost' WHERE id = {holder.run}")
-        begun = boottime()
-        os.kill(holder.process.pid, signal.SIGCONT)
-        assert "has taken over" in holder.hears("end")
-        assert boottime() - begun < 0.5
+        assert lock.acquire(20)
+        query(address, "UPDATE jobrun_run SET outcome = 'lost'")
+        holder.go_on()
+        end = holder.end()
+        assert "has taken over" in end.why
+        assert end.at < end.until
 
 
 def test_another_has_the_lock_and_not_the_run(address: str) -> None:
     """It may give it back: the holder goes on trying, until its time is over."""
-    with holding(address) as holder, rival(address) as lock:
-        os.kill(holder.process.pid, signal.SIGSTOP)
+    with cable(address) as (wire, near), running(near) as holder, rival(address) as lock:
+        holder.stop()
         query(address, f"SELECT pg_terminate_backend({holder.backend})")
-        assert lock.acquire(5)
-        os.kill(holder.process.pid, signal.SIGCONT)
+        assert lock.acquire(20)
+        before = wire.taken
+        holder.go_on()
+        until(lambda: wire.taken > before + 1, "a second try")
         lock.release()
-        holder.hears("again")
+        holder.hears_again()
         assert holder.is_kept()
 
 
 def test_a_connection_whose_end_the_server_has_not_heard_of(address: str) -> None:
     """A firewall forgets it: the session that still has the lock there is ended by its own role."""
-    with relayed(address) as (through, cut), holding(through, 6) as holder:
-        begun = boottime()
+    with relayed(address) as (through, cut), running(through) as holder:
         cut()
-        holder.hears("again")
-        assert boottime() - begun < 1.5
+        holder.hears_again()
         assert holder.is_kept()
 
 
@@ -213,22 +198,29 @@ def own_server() -> Iterator[servers.Postgres]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
 def test_a_server_that_is_restarted(own_server: servers.Postgres, how: signal.Signals) -> None:
     """The holder is there again before anybody else, and its command went on."""
-    with schema_of(own_server.address) as address, holding(address, 6) as holder:
+    with schema_of(own_server.address) as address, running(address) as holder:
         own_server.stop(how)
         own_server.start()
-        begun = boottime()
-        holder.hears("again")
-        assert boottime() - begun < 1.5
+        holder.hears_again()
         assert holder.is_kept()
 
 
-def test_a_server_that_has_lost_a_process(own_server: servers.Postgres) -> None:
+# An instant at which it has not been there for long, if it ends all sessions after this.
+SOON = "SELECT extract(epoch FROM clock_timestamp()) + 3"
+
+
+def test_a_server_that_has_lost_a_process(
+    own_server: servers.Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ends all sessions; who comes then knows that a holder may not be there again yet."""
-    with schema_of(own_server.address) as address, holding(address, 6) as holder:
+    with schema_of(own_server.address) as address, running(address) as holder:
         with rival(address) as lock:
             until(lock.is_settled, "a server that has been there for a while")
+            ((soon,),) = lock._database.rows(SOON)
             os.kill(lock._database.backend_pid, signal.SIGKILL)
-        holder.hears("again")
+        holder.hears_again()
+        by_then = lock_postgres._IS_SETTLED.replace("clock_timestamp()", f"to_timestamp({soon})")
+        monkeypatch.setattr(lock_postgres, "_IS_SETTLED", by_then)
         with rival(address) as lock:
             assert not lock.is_settled()
         assert holder.is_kept()
@@ -236,14 +228,17 @@ def test_a_server_that_has_lost_a_process(own_server: servers.Postgres) -> None:
 
 def test_a_server_that_does_not_come_back(own_server: servers.Postgres) -> None:
     """Lost when there would be no time left to end the command, and why is told."""
-    with schema_of(own_server.address) as address, holding(address) as holder:
+    ttl, kill_after = 10, 5
+    with (
+        schema_of(own_server.address) as address,
+        running(address, ttl, kill_after) as holder,
+    ):
         own_server.stop()
-        begun = boottime()
-        why = holder.hears("end")
+        gone = boottime()
+        end = holder.end()
         own_server.start()
-    assert boottime() - begun < TTL
-    assert why.endswith(" True")
-    assert "terminating connection" in why
+    assert end.until - 0.1 <= end.at < gone + ttl - 2
+    assert "terminating connection" in end.why
 
 
 def test_direct_connections_are_told_from_a_pooler(address: str) -> None:
@@ -266,7 +261,7 @@ def test_a_connection_that_is_lost_between_two_statements(address: str) -> None:
         assert database.rows("SELECT 1") == [(1,)]
         with rival(address) as other:
             query(address, f"SELECT pg_terminate_backend({database.backend_pid})")
-            assert other.acquire(5)
+            assert other.acquire(20)
             with pytest.raises(Refused):
                 database.rows("SELECT 1")
             assert not lock.is_held()
@@ -322,34 +317,35 @@ def relayed(address: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
 @pytest.mark.parametrize("last", ["read", "put"])
 def test_a_holder_that_is_stopped_in_a_transaction(address: str, last: str) -> None:
-    """Others wait for it no longer than the ttl, wherever in it that was."""
-    ttl = 1.0
+    """Others wait for it until its ttl is over, wherever in it that was."""
     with closing(Database(address)) as database, closing(Database(address)) as other:
-        lock = SessionLock(database, "sales", "db1:1", ttl, 0)
+        lock = SessionLock(database, "sales", "db1:1", 3.0, 0)
         assert lock.acquire()
+        others: list[str] = []
         with suppress(Refused), database.writing(job="sales"):
             if last == "read":
                 database.rows("SELECT version FROM jobrun_meta")
             else:
                 database.put("UPDATE jobrun_meta SET version = version")
-            begun = boottime()
-            with other.writing(10, job="sales"):
-                pass
-            assert boottime() - begun < ttl + 0.5
+            with other.writing(60, job="sales"):
+                others.append("has had its turn")
             database.put("UPDATE jobrun_meta SET version = version + 1")
+        assert others
         lock.release()
         assert database.rows("SELECT version FROM jobrun_meta") == [(1,)]
 
 
 def test_a_holder_that_is_stopped_right_after_its_transaction(address: str) -> None:
     """The server counts from there, whatever way the transaction was sent."""
+    ttl = 3.0
     with closing(Database(address)) as database, rival(address) as other:
-        lock = SessionLock(database, "sales", "db1:1", 1.0, 0)
+        lock = SessionLock(database, "sales", "db1:1", ttl, 0)
         assert lock.acquire()
         with database.writing(job="sales"):
             database.put("UPDATE jobrun_meta SET version = version")
-        begun = boottime()
-        assert 0.8 < free_after(other, begun) < 1.5
+            begun = boottime()
+        until(other.acquire, "the lock", 60)
+        assert boottime() - begun >= ttl
         with pytest.raises(Refused):
             database.rows("SELECT 1")
         lock.release()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import is_alive, until
-from tests.driven import Driven, command, state
+from tests.conftest import is_alive, state, until
+from tests.driven import Driven, command
 
 if sys.platform == "win32":
     pytest.skip("POSIX terminals", allow_module_level=True)
