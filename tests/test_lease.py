@@ -26,6 +26,7 @@ from jobrun.lock_postgres import SessionLock  # noqa: E402
 from jobrun.postgres_database import Database  # noqa: E402
 
 Kind = Callable[..., Any]
+LEASE = ("--lock", "lease", "--lock-ttl", "7s", "-k", "3s")
 
 
 @pytest.fixture
@@ -123,10 +124,10 @@ def test_a_slot_that_was_lost_while_the_job_was_waited_for(address: str, tmp_pat
     more = (*HOURLY, *LEASE, "--overlap", "allow", "--first", "2026-09-04T10:00Z")
     with lock_of(address, LeaseLock) as job, lock_of(address, LeaseLock, slot=1) as slot:
         held = Held(alpha, "sales", *more, now=NOW)
-        assert job.acquire(5)
+        assert job.acquire(20)
         assert not slot.acquire()
         held.end_command()
-        assert slot.acquire(20)
+        assert slot.acquire(40)
         job.release()
         done = held.release()
         assert (done.status, done.stderr.count("PROCESSED")) == (0, 2)
@@ -206,7 +207,7 @@ def test_a_lease_behind_a_pooler(postgres: str, tmp_path: Path) -> None:
 def test_a_machine_that_crashes_behind_a_pooler(postgres: str, tmp_path: Path) -> None:
     """It has the lease for the ttl, not for less; then its window runs again."""
     with behind(postgres, tmp_path, "transaction") as (alpha, space):
-        more = (*HOURLY, "--lock", "lease", "--lock-ttl", "7s", "-k", "3s", "--namespace", space)
+        more = (*HOURLY, *LEASE, "--namespace", space)
         beta = Machine(tmp_path / "beta", "beta", alpha.address)
         beta.environment = {**alpha.environment, "JOBRUN_HOME": str(beta.folder)}
         held = Held(alpha, "sales", *more, now=NOW)

@@ -245,7 +245,7 @@ def test_direct_connections_are_told_from_a_pooler(address: str) -> None:
     """None of twenty is taken for one."""
     for _ in range(20):
         with rival(address) as lock:
-            assert lock.acquire()
+            assert lock.acquire(20)
 
 
 def test_a_connection_that_is_lost_between_two_statements(address: str) -> None:

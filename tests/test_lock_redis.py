@@ -268,17 +268,17 @@ def test_after_a_restart_its_holder_comes_first(monkeypatch: pytest.MonkeyPatch)
 def test_what_a_server_that_is_killed_knows_afterwards(file: str) -> None:
     """With an append-only file who holds what; without one nothing. The holder keeps it anyway."""
     options = ("--appendonly", file, "--appendfsync", "always")
-    with servers.own_valkey(*options) as server, holder(server.address, 30) as held:
+    with servers.own_valkey(*options) as server, holding(server.address) as held:
         value = ask(server.address, "GET", KEY)
-        os.kill(held.process.pid, signal.SIGSTOP)  # or it would tell the server anew
+        held.stop()  # or it would tell the server anew
         server.kill()
         server.start()
         assert ask(server.address, "GET", KEY) == (value if file == "yes" else None)
-        os.kill(held.process.pid, signal.SIGCONT)
-        assert held.hear() == "again"
+        held.go_on()
+        held.hears_again()
         assert ask(server.address, "GET", KEY) == value
         assert not a_lock(server.address).acquire()
-        assert "end None" in held.release()
+        assert held.is_kept()
 
 
 def test_a_cut_is_noticed_and_nothing_waits_for_it(redis: str) -> None:
