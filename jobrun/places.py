@@ -130,7 +130,9 @@ def without_password(address: str) -> str:
     """As a person may read it: it stands in every screen and many lines."""
     import re
 
-    address = re.sub(r"^(\w+://[^/@:]*):[^/@]*@", r"\1@", address)
+    # A password may have an @ in it: what counts is the last one before the host.
+    address = re.sub(r"^(\w+://[^/@:]*):[^/@]*@(?:[^/?#@]*@)*", r"\1@", address)
+    address = address.replace("://@", "://", 1)
     return re.sub(r"(?<=[?&])(ssl)?password=[^&]*(&|$)", "", address).rstrip("?&")
 
 

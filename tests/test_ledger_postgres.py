@@ -289,7 +289,10 @@ def test_out_of_reach(postgres: str) -> None:
     [
         ("postgresql://db1/ledger", "postgresql://db1/ledger"),
         ("postgresql://anna:p%40s@db1:5433/ledger", "postgresql://anna@db1:5433/ledger"),
-        ("postgresql://:secret@db1/", "postgresql://@db1/"),
+        ("postgresql://:secret@db1/", "postgresql://db1/"),
+        ("redis://:p@ss@db1:6379/0", "redis://db1:6379/0"),
+        ("postgresql://db1/x?user=anna@corp", "postgresql://db1/x?user=anna@corp"),
+        ("postgresql://anna:s@db1?user=anna@corp", "postgresql://anna@db1?user=anna@corp"),
         ("postgresql:///x?user=anna&password=s&host=/run", "postgresql:///x?user=anna&host=/run"),
         ("postgresql://a,b:5433/x", "postgresql://a,b:5433/x"),
     ],
