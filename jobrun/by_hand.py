@@ -37,21 +37,22 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     given, namespace = line.options.get("--ledger"), line.options.get("--namespace")
     where = places.find(given, environ, namespace)
     options.name_ledger(given, where.base, namespace)
-    last = last_call(where, verb, line)
-    if last is None:
-        return _retry_of_units(line, environ), None
+    last, has_windows = last_call(where, verb, line)
+    if not has_windows:
+        return _retry_of_units(line, last, environ), None
     this = _job(verb, line, last, environ)
     return this, _taken_over(line, last, this)
 
 
-def _retry_of_units(line: options.Line, environ: Mapping[str, str]) -> Job:
+def _retry_of_units(line: options.Line, last: LastCall, environ: Mapping[str, str]) -> Job:
     """Runs nothing: the last command was of another unit, and only a call knows its own."""
+    kept = {name: text for name, text in last.options.items() if name == "--lock"}
     if line.command:
         raise UsageError(
             f"{line.words[0]} has units of --key: retry makes them due, each for its own call",
             options.typed("retry", line.words[0]),
         )
-    return jobs.parse_by_hand("retry", line, {}, (), {**environ, "JOBRUN_QUIET": ""})
+    return jobs.parse_by_hand("retry", line, kept, (), _around(last, environ))
 
 
 def _taken_over(line: options.Line, last: LastCall, this: Job) -> str | None:
@@ -78,8 +79,8 @@ def check_words(verb: str, line: options.Line) -> None:
         raise UsageError(f"backfill needs {' and '.join(missing)}", options.USAGE[verb])
 
 
-def last_call(where: places.Where, verb: str, line: options.Line) -> LastCall | None:
-    """What is on record of the job's last call; None where units are to be tried again.
+def last_call(where: places.Where, verb: str, line: options.Line) -> tuple[LastCall, bool]:
+    """What is on record of the job's last call; False: it has units, which are to be tried again.
 
     Raises UsageError for a job that is not there, or has nothing that could run again by hand.
     """
@@ -93,9 +94,9 @@ def last_call(where: places.Where, verb: str, line: options.Line) -> LastCall | 
     try:
         row = known_job(ledger, name)
         if row.schedule is None and verb == "retry":
-            return None
+            return lastcall.read(row.spec), False
         if row.schedule is not None or row.spec is None:  # met a held lock, and has not run yet
-            return as_it_would_be(ledger, row)
+            return as_it_would_be(ledger, row), True
         raise _without_windows(ledger, row, line.words[1] if verb == "rerun" else None)
     finally:
         ledger.close()
@@ -167,8 +168,9 @@ def as_it_would_be(ledger: Ledger, row: JobRow) -> LastCall:
 def as_last_said(ledger: Ledger, row: JobRow, environ: Mapping[str, str]) -> Job:
     """What the options of the last call say, whatever its command is. Raises UsageError."""
     mode = mode_of(ledger, row)
-    given = dict(lastcall.of(row, mode).options)
-    return jobs.make(row.name, mode, given, ("true",), environ)
+    last = lastcall.of(row, mode)
+    given = dict(last.options)
+    return jobs.make(row.name, mode, given, ("true",), last.around(environ))
 
 
 def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, str]) -> Job:
@@ -182,7 +184,11 @@ def _job(verb: str, line: options.Line, last: LastCall, environ: Mapping[str, st
         raise UsageError(f"no command is on record for {line.words[0]}", options.USAGE[verb])
     if "--cwd" not in line.options and last.cwd:
         kept["--cwd"] = os.path.join(last.cwd, kept["--cwd"]) if "--cwd" in kept else last.cwd
-    return jobs.parse_by_hand(verb, line, kept, last.command, {**environ, "JOBRUN_QUIET": ""})
+    return jobs.parse_by_hand(verb, line, kept, last.command, _around(last, environ))
+
+
+def _around(last: LastCall, environ: Mapping[str, str]) -> Mapping[str, str]:
+    return {**last.around(environ), "JOBRUN_QUIET": ""}
 
 
 def _kept(last: LastCall) -> dict[str, str]:

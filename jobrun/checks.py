@@ -174,9 +174,10 @@ _REDIS = (  # what, the right value, how bad another one is, why, what to do
 
 def _lock_addresses(patient: Patient) -> list[str]:
     jobs = patient.ledger.jobs() if patient.ledger is not None else []
-    given = [lastcall.read(job.spec).options.get("--lock", "") for job in jobs]
-    given.append(patient.environ.get("JOBRUN_LOCK", ""))
-    return sorted({text for text in given if "://" in text})
+    given = {lastcall.read(job.spec).options.get("--lock", "") for job in jobs}
+    own = patient.environ.get("JOBRUN_LOCK", "")
+    given = given - {places.without_password(own)} | {own}
+    return sorted(text for text in given if "://" in text)
 
 
 def _other_ledgers(patient: Patient) -> Iterator[Check]:

@@ -14,13 +14,17 @@ from jobrun.rows import REFUSED, Caller, JobRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jobrun.job import Job
     from jobrun.ledger import Ledger
     from jobrun.rows import EventRow
 
 
 class LastCall(NamedTuple):
-    options: dict[str, str]  # as typed, by long name: "--lag" -> "10m"
+    # As typed, by long name: "--lag" -> "10m". --lock also where it was $JOBRUN_LOCK's; none is the
+    # default.
+    options: dict[str, str]
     command: tuple[str, ...]
     whole: bool  # whether `command` is all of it; in a user's own database it is the first word
     cwd: str | None
@@ -42,16 +46,27 @@ class LastCall(NamedTuple):
         text = self.options.get(option, "")
         return int(text) if text.isdecimal() else None
 
+    def around(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """The environment of a call by hand. $JOBRUN_LOCK is another one than the crontab's, and is
+        taken only where no call is on record."""
+        return environ if self.at is None else {**environ, "JOBRUN_LOCK": ""}
+
     @property
     def caller(self) -> str | None:
         """`etl@db1`"""
         return f"{self.user}@{self.host}" if self.user and self.host else self.user
 
 
-def write(job: Job, caller: Caller, now: int, cwd: str | None, shared: bool) -> str:
-    """The text of JobRow.spec; in a `shared` database no more than a hash of the command."""
+def write(
+    job: Job, caller: Caller, now: int, cwd: str | None, shared: bool, lock: str | None
+) -> str:
+    """The text of JobRow.spec; in a `shared` database no more than a hash of the command.
+
+    `lock` is what holds the call's, without a password; None: the default.
+    """
+    typed = {name: text for name, text in job.given.items() if BY_NAME[name].kept}
     spec: dict[str, object] = {
-        "options": {name: text for name, text in job.given.items() if BY_NAME[name].kept},
+        "options": _locked(typed, lock),
         "command": job.command[:1] if shared else job.command,
         "cwd": cwd,
         "user": caller.user,
@@ -64,6 +79,20 @@ def write(job: Job, caller: Caller, now: int, cwd: str | None, shared: bool) -> 
     if shared:
         spec["hash"] = _hash(job.command)
     return encoded(spec)
+
+
+def with_lock(spec: str | None, lock: str | None) -> str | None:
+    """The text of JobRow.spec with the lock of a call that is not kept; None: it has that one."""
+    kept = _object(spec)
+    options = kept.get("options")
+    before: dict[str, object] = options if isinstance(options, dict) else {}
+    after = _locked(before, lock)
+    return None if after == before else encoded({**kept, "options": after})
+
+
+def _locked(options: Mapping[str, object], lock: str | None) -> dict[str, object]:
+    others = {name: text for name, text in options.items() if name != "--lock"}
+    return others if lock is None else {**others, "--lock": lock}
 
 
 def encoded(value: object) -> str:

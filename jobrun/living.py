@@ -53,10 +53,14 @@ def judge_open_runs(
 
     The processes are asked whatever host the row names: a machine may have been renamed, and a pid
     of another boot or container is never taken for ours. What other machines have under way is
-    asked of `lock`, the job's; None: the ledger is a file.
+    asked of `lock`, the job's; None: the ledger is a file. Raises ConfigError where they go by
+    another one.
     """
     judged = Judged([], [])
-    for row in ledger.open_runs(job):
+    open_runs = ledger.open_runs(job)
+    if lock is not None:
+        lock.check_others(open_runs)
+    for row in open_runs:
         is_tried = by_lock and row.slot not in (None, slot)
         pids = () if is_tried and _is_held(row, call) else _left_of(row, call)
         if pids is None and lock is not None and (row.slot is None or row.slot != slot):

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jobrun.rows import RunRow
 
 
@@ -53,6 +55,12 @@ class Lock(Protocol):
 
     def is_elsewhere(self, run: RunRow) -> bool:
         """Whether a run without an end is under way on a machine that can't be asked of it."""
+
+    def check_others(self, runs: Sequence[RunRow]) -> None:
+        """Whether what is known of the job's runs without an end can be known by this lock.
+
+        Raises ConfigError (78) where they are under way by another one.
+        """
 
     def unlock(self) -> None:
         """Release it whoever has a copy of its descriptor."""

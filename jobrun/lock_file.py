@@ -21,6 +21,8 @@ from jobrun import places
 from jobrun.errors import UnsafePlace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jobrun.lock import Interruption
     from jobrun.rows import RunRow
 
@@ -103,6 +105,9 @@ class FileLock:
 
     def is_elsewhere(self, run: RunRow) -> bool:
         return False
+
+    def check_others(self, runs: Sequence[RunRow]) -> None:
+        """What is on record in a file is of this machine."""
 
     def unlock(self) -> None:
         if self._fd >= 0 and sys.platform != "win32":  # there nobody has a copy

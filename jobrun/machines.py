@@ -3,26 +3,32 @@
 What this machine can tell by itself costs no server anything, and the guardian of a command has the
 first as ever. Who has the second is asked where processes can't be: a run of another machine that
 has no end on record is under way as long as its lock is held, and lost when it is not.
+
+So all that call a job have to take the same lock. The last call's is kept, and is what a call by
+hand takes. It is that of all runs without an end, too: whoever would take another one asks that
+first, and withdraws unless it is free.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import lastcall
-from jobrun.errors import JobrunError, UsageError
+from jobrun import lastcall, places
+from jobrun.errors import ConfigError, JobrunError, StoreDown, UsageError
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.job import Job
+    from jobrun.lastcall import LastCall
     from jobrun.ledger import Ledger
     from jobrun.lock import Interruption, Keeper, Lock, SharedLock
     from jobrun.lock_file import FileLock
     from jobrun.rows import RunRow
 
+DEFAULT = "session"
 TTL, KILL_AFTER = 30, 10  # seconds, where no call says so
 
 
@@ -44,7 +50,11 @@ def lock(name: str, call: Call, ledger: Ledger, job: Job | None, here: FileLock)
     def shared(slot: int | None) -> SharedLock:
         return _shared(name, call, ledger, terms, slot)
 
-    return MachinesLock(here, shared, call.caller.host)
+    def check_others(runs: Sequence[RunRow]) -> None:
+        if runs and not call.where.is_file:  # what is on record there is of this machine
+            _check_others(runs, call, ledger, terms.kind)
+
+    return MachinesLock(here, shared, check_others, call.caller.host)
 
 
 def check(job: Job, call: Call) -> None:
@@ -64,20 +74,68 @@ def check(job: Job, call: Call) -> None:
 
 def is_under_way(run: RunRow, call: Call, ledger: Ledger) -> bool:
     """Whether a run of another machine has its lock; also where that can't be told."""
-    shared = _shared(run.job, call, ledger, _terms(run.job, call, ledger, None), run.slot)
     try:
-        return not (shared.is_free() and shared.is_settled())
+        return not _is_free(run, call, ledger, _terms_of_runs(run.job, ledger))
     except JobrunError:
         return True
 
 
+def _check_others(runs: Sequence[RunRow], call: Call, ledger: Ledger, kind: str) -> None:
+    """See Lock.check_others. One that opens after our look has taken another token."""
+    theirs = _terms_of_runs(runs[0].job, ledger)
+    if _place(theirs.kind) == _place(kind):
+        return
+    ours = places.without_password(kind)
+    for run in runs:
+        who = f"run {run.id} of host {run.host}"
+        try:
+            if _is_free(run, call, ledger, theirs):
+                continue
+        except StoreDown:
+            raise
+        except JobrunError as error:
+            raise ConfigError(
+                f'job "{run.job}": this call goes by the lock {ours}, and whether {who} has ended'
+                f" only its own can tell: {error.message}",
+                f"called once with JOBRUN_LOCK={theirs.kind} it is settled; {error.hint}",
+            ) from None
+        raise ConfigError(
+            f'job "{run.job}": {who} goes by the lock {theirs.kind}, and this call by {ours}',
+            f"JOBRUN_LOCK={theirs.kind} for all that call it; another one once that run has ended",
+        )
+
+
+def _is_free(run: RunRow, call: Call, ledger: Ledger, terms: Terms) -> bool:
+    shared = _shared(run.job, call, ledger, terms, run.slot)
+    return shared.is_free() and shared.is_settled()
+
+
+def _place(kind: str) -> tuple[str, int, int] | None:
+    """Where it is known; None: to the ledger's server, where sessions and leases see each other."""
+    if "://" not in kind:
+        return None
+    from jobrun import redis_address
+
+    return redis_address.read(kind, {}).place
+
+
 def _terms(name: str, call: Call, ledger: Ledger, job: Job | None) -> Terms:
     if job is not None:
-        return Terms(job.lock or "session", job.ttl, job.kill_after, ledger.namespace)
+        return Terms(job.lock or DEFAULT, job.ttl, job.kill_after, ledger.namespace)
     last = lastcall.of(ledger.job(name))
-    kind = last.options.get("--lock") or call.environ.get("JOBRUN_LOCK") or "session"
+    kind = last.options.get("--lock") or last.around(call.environ).get("JOBRUN_LOCK")
+    return _as_last_called(last, kind, ledger)
+
+
+def _terms_of_runs(name: str, ledger: Ledger) -> Terms:
+    """Of those without an end: the lock is on record together with the first of them."""
+    last = lastcall.of(ledger.job(name))
+    return _as_last_called(last, last.options.get("--lock"), ledger)
+
+
+def _as_last_called(last: LastCall, kind: str | None, ledger: Ledger) -> Terms:
     kill_after = last.seconds("--kill-after", KILL_AFTER)  # `stop` may wait for it, the lock held
-    return Terms(kind, max(TTL, 3 * kill_after), kill_after, ledger.namespace)
+    return Terms(kind or DEFAULT, max(TTL, 3 * kill_after), kill_after, ledger.namespace)
 
 
 def _shared(
@@ -100,18 +158,20 @@ def _shared(
 
 
 class MachinesLock:
-    """`here` is this machine's, `of_all` makes the other one, the job's or that of a slot, and
-    `host` is this machine."""
+    """`here` is this machine's, `of_all` makes the other one, the job's or that of a slot,
+    `check_others` is of a Lock, and `host` is this machine."""
 
     def __init__(
         self,
         here: FileLock,
         of_all: Callable[[int | None], SharedLock],
+        check_others: Callable[[Sequence[RunRow]], None],
         host: str,
         slot: int | None = None,
     ) -> None:
         self._here = here
         self._of_all = of_all
+        self.check_others = check_others
         self._host = host
         self._shared = of_all(slot)
         self._is_taken = False
@@ -160,7 +220,8 @@ class MachinesLock:
             self._shared.release()
 
     def beside(self, slot: int) -> MachinesLock:
-        return MachinesLock(self._here.beside(slot), self._of_all, self._host, slot)
+        here = self._here.beside(slot)
+        return MachinesLock(here, self._of_all, self.check_others, self._host, slot)
 
     def is_elsewhere(self, run: RunRow) -> bool:
         if run.slot is None and self._is_taken:

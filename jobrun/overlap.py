@@ -280,13 +280,13 @@ class Beside:
         """As of any call, but others may have taken meanwhile what was left."""
         job, call, ledger = self._situation.job, self._situation.call, self._situation.ledger
         if job.has_grid and not work.paused and (len(plan.units) > 1 or plan.left != 0):
-            judged = judge_open_runs(ledger, job.name, call, self._gate, by_lock=False)
-            taken = keys_of(judged.living)
             try:
+                judged = judge_open_runs(ledger, job.name, call, self._gate, by_lock=False)
+                taken = keys_of(judged.living)
                 left, _, _ = turn.make_plan(job, ledger, call.now(), judged.lost, taken)
                 waits = tuple(skip for skip in left.skips if skip.reason in rows.UPSTREAM)
                 plan = left._replace(units=(plan.units[0], *self._own(left)), skips=waits)
-            except JobrunError:  # another schedule, a clock that has jumped: nothing is ours then
+            except JobrunError:  # another schedule, lock or clock: nothing is ours then
                 plan = plan._replace(units=plan.units[:1], left=0)
         return turn.end(self._situation, plan, work)
 

@@ -4,13 +4,15 @@
     unix://[user[:password]@]/path/of/socket[?db=0]
 
 Behind a `?`: db, username, password, and with rediss:// ssl_ca_certs, ssl_certfile, ssl_keyfile
-(paths) and ssl_cert_reqs=none, which checks no certificate. Without a password there it is
+(paths) and ssl_cert_reqs=none, which checks no certificate. Without a password there (on record
+none has one) it is that of $JOBRUN_LOCK, where the two are the same but for that; else
 $REDISCLI_AUTH, redis-cli's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from jobrun.errors import UsageError
@@ -31,9 +33,27 @@ class Address(NamedTuple):
     password: str
     tls: Mapping[str, str] | None  # with which settings; None: without
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Whoever logs in there, and however, meets the same locks."""
+        return self.host, self.port, self.db
+
 
 def read(text: str, environ: Mapping[str, str]) -> Address:
     """Raises UsageError, which does not tell the password either."""
+    address = _read(text)
+    return address if address.password else address._replace(password=_secret(address, environ))
+
+
+def _secret(address: Address, environ: Mapping[str, str]) -> str:
+    with suppress(UsageError):  # it is not what is asked for
+        own = _read(environ.get("JOBRUN_LOCK", ""))
+        if own.password and own._replace(password="") == address:
+            return own.password
+    return environ.get("REDISCLI_AUTH", "")
+
+
+def _read(text: str) -> Address:
     try:
         found = urlsplit(text)
         port = found.port or PORT
@@ -49,7 +69,6 @@ def read(text: str, environ: Mapping[str, str]) -> Address:
     host, db = _place(text, found, words)
     if not db.isdecimal():
         raise _wrong(text, f'"{db}" is no number of a database')
-    password = words.get("password") or unquote(found.password or "")
     tls = {word: value for word, value in words.items() if word in _TLS_WORDS}
     return Address(
         name=_shown(found, host, port, db),
@@ -57,7 +76,7 @@ def read(text: str, environ: Mapping[str, str]) -> Address:
         port=0 if found.scheme == "unix" else port,
         db=int(db),
         user=words.get("username") or unquote(found.username or ""),
-        password=password or environ.get("REDISCLI_AUTH", ""),
+        password=words.get("password") or unquote(found.password or ""),
         tls=tls if found.scheme == "rediss" else None,
     )
 

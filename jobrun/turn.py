@@ -386,20 +386,29 @@ def complete(
     lost: list[RunRow],
     grid: Grid | None,
 ) -> Opening:
-    """The policy's opening, with what only the call knows.
+    """The policy's opening, with what only the call knows."""
+    job, call = situation.job, situation.call
+    token = row.token if row is not None else 0
+    breaker = breaker_of_loss(job, call, opening, lost, grid)
+    opening = opening._replace(token=token, spec=_spec(situation, row), breaker=breaker)
+    return give_up(opening, call, lost)
 
-    A call by hand, or of a unit beside a job's windows, is not what `rerun` and `plan` go by.
+
+def _spec(situation: Situation, row: JobRow | None) -> str | None:
+    """What is kept of the call; None: nothing is new.
+
+    A call by hand, or of a unit beside a job's windows, is not what `rerun` and `plan` go by. But
+    its lock is the one to ask for what it runs (machines.py); in a file that is this machine's.
     """
     job, call = situation.job, situation.call
     has_windows = row is not None and row.schedule is not None
-    spec = None
+    lock = None if job.lock is None else places.without_password(job.lock)
     if job.mode == options.WINDOWS or (not job.has_grid and not has_windows):
-        folder = places.working_folder()
-        spec = lastcall.write(job, call.caller, call.now(), folder, situation.ledger.shared)
-    token = row.token if row is not None else 0
-    breaker = breaker_of_loss(job, call, opening, lost, grid)
-    opening = opening._replace(token=token, spec=spec, breaker=breaker)
-    return give_up(opening, call, lost)
+        folder, shared = places.working_folder(), situation.ledger.shared
+        return lastcall.write(job, call.caller, call.now(), folder, shared, lock)
+    if call.where.is_file:
+        return None
+    return lastcall.with_lock(None if row is None else row.spec, lock)
 
 
 def breaker_of_loss(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from tests.conftest import PYTHON, Jobrun, instant, is_alive, until
+from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, until
 from tests.cut import cable
 from tests.ledger_calls import schema_of
 from tests.redis_calls import ask, is_settled
@@ -353,6 +353,171 @@ ask({redis!r}, "SET", key, "other - db9:1 since 12:00")
     assert words(found.stderr).count("PROCESSED") == 2, found.stderr
     assert found.status == 75, found
     assert "lost" in found.stderr
+
+
+# -- by hand, and by another lock -----------------------------------------------------------------
+
+# 10 is processed by one call and 11 by the next.
+TWO = (*HOURLY, "--first", "2026-09-04T10:00Z", "--max-windows", "1")
+TEN, ELEVEN = "2026-09-04T10:00Z", "2026-09-04T11:00Z"
+REFUSED_BY_HAND: tuple[tuple[str, ...], ...] = (
+    ("skip", "sales", ELEVEN, "--reason", "x"),
+    ("watermark", "sales", "--set", ELEVEN, "--reason", "x"),
+    ("forget", "sales", "--yes"),
+)
+SKIPPED_BY_HAND: tuple[tuple[str, ...], ...] = (
+    ("rerun", "sales", TEN),
+    ("retry", "sales"),
+    ("backfill", "sales", "--from", "2026-09-04T08:00Z", "--to", TEN),
+)
+
+
+def at_another_lock(machine: Machine, lock: str = "") -> Machine:
+    """Without $JOBRUN_LOCK, as in a shell that lacks what the crontab sets; or with this one."""
+    machine.environment["JOBRUN_LOCK"] = lock
+    return machine
+
+
+def is_let_alone(held: Held) -> bool:
+    end = held.release()
+    return (end.status, "PROCESSED job=sales" in end.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("lock", ["", "session", "redis://nowhere.invalid"])
+def test_by_hand_it_is_that_of_the_last_call(both: tuple[Machine, Machine], lock: str) -> None:
+    """Whatever the shell says: what runs is let alone, and is on record as processed."""
+    alpha, shell = both[0], at_another_lock(both[1], lock)
+    assert alpha("run", "sales", *TWO, "--", "true", now=NOW).status == 0
+    held = Held(alpha, "sales", *TWO, now=NOW)
+    for argv in REFUSED_BY_HAND:
+        found = shell(*argv, now=NOW)
+        assert (found.status, "its lock is held by alpha:" in found.stderr) == (75, True), found
+    for argv in SKIPPED_BY_HAND:
+        found = shell(*argv, now=NOW)
+        assert (found.status, "reason=lock-held" in found.stderr) == (0, True), found
+    assert "running" in shell("status", now=NOW).stdout
+    assert is_let_alone(held)
+
+
+def test_by_hand_the_default_is_that_of_the_last_call_too(both: tuple[Machine, Machine]) -> None:
+    """Where the crontab names none and the shell does."""
+    alpha, shell = at_another_lock(both[0]), both[1]
+    assert alpha("run", "sales", *TWO, "--", "true", now=NOW).status == 0
+    held = Held(alpha, "sales", *TWO, now=NOW)
+    assert "its lock is held by alpha:" in shell(*REFUSED_BY_HAND[0], now=NOW).stderr
+    assert "reason=lock-held" in shell(*SKIPPED_BY_HAND[0], now=NOW).stderr
+    assert is_let_alone(held)
+
+
+def test_by_hand_it_is_that_of_a_window_by_hand(both: tuple[Machine, Machine]) -> None:
+    """Which is no call that others go by, but for its lock."""
+    alpha, shell = both[0], at_another_lock(both[1])
+    held = Held(alpha, "sales", *HOURLY, "--window", TEN, now=NOW)
+    found = shell(*REFUSED_BY_HAND[0], now=NOW)
+    assert (found.status, "its lock is held by alpha:" in found.stderr) == (75, True), found
+    assert is_let_alone(held)
+
+
+def test_by_hand_it_is_that_of_units_too(both: tuple[Machine, Machine]) -> None:
+    """`retry` of a job with --key runs nothing, and takes its lock to make them due."""
+    alpha, shell = both[0], at_another_lock(both[1])
+    assert alpha("run", "drop", "--key", "one", "--", "false", now=NOW).status == 1
+    held = Held(alpha, "drop", "--key", "two", now=NOW)
+    found = shell("retry", "drop", now=NOW)
+    assert (found.status, "reason=lock-held" in found.stderr) == (0, True), found
+    end = held.release()
+    assert (end.status, "PROCESSED job=drop" in end.stderr) == (0, True), end
+
+
+def test_its_password_is_on_no_record(both: tuple[Machine, Machine], redis: str) -> None:
+    """By hand it is $JOBRUN_LOCK's, where that is the same server, or $REDISCLI_AUTH."""
+    ask(redis, "ACL", "SETUSER", "cron", "on", ">s3@cret", "~jobrun:*", "&jobrun:*", "+@all")
+    address = redis.replace("//", "//cron@")
+    alpha = at_another_lock(both[0], redis.replace("//", "//cron:s3@cret@"))
+    shell = at_another_lock(both[1])
+    assert alpha("run", "sales", *TWO, "--", "true", now=NOW).status == 0
+    held = Held(alpha, "sales", *TWO, now=NOW)
+    for env in ({"JOBRUN_LOCK": alpha.environment["JOBRUN_LOCK"]}, {"REDISCLI_AUTH": "s3@cret"}):
+        found = shell(*REFUSED_BY_HAND[0], now=NOW, env=env)
+        assert (found.status, "its lock is held by alpha:" in found.stderr) == (75, True), found
+    wrong = {"REDISCLI_AUTH": "wrong"}
+    for lock in ("", "redis://cron:s3@cret@h/0", redis.replace("//", "//cron:wrong@")):
+        found = shell(*REFUSED_BY_HAND[0], now=NOW, env={"JOBRUN_LOCK": lock, **wrong})
+        assert (found.status, f"error: lock {address}: " in found.stderr) == (78, True), found
+        assert "REDISCLI_AUTH" in found.stderr
+    for look in (("show", "sales"), ("export",)):
+        found = shell(*look, now=NOW)
+        assert (address in found.stdout, "cret" in found.stdout) == (True, False), found
+    assert is_let_alone(held)
+    again = shell(*SKIPPED_BY_HAND[0], now=NOW, env={"REDISCLI_AUTH": "s3@cret"})
+    assert f"from the last call: {' '.join(TWO[:2])}" in again.stderr
+    assert (again.status, f"--lock {address}" in again.stderr) == (0, True), again
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_by_another_lock_nothing_is_taken_for_lost(
+    both: tuple[Machine, Machine], redis: str, is_first: bool
+) -> None:
+    """78: Redis beside a session, or the other way round. Once that has ended it is another's."""
+    alpha, beta = both
+    at_another_lock(beta if is_first else alpha)
+    held = Held(alpha, "sales", *TWO, now=NOW)
+    ours, theirs = ("session", redis) if is_first else (redis, "session")
+    beside = ((), ("--overlap", "allow"), ("--window", TEN), ("--dry-run",))
+    for options in beside:
+        found = beta("run", "sales", *TWO, *options, "--", "echo", "ran", now=NOW)
+        assert (found.status, found.stdout) == (78, ""), found
+        assert f"goes by the lock {theirs}, and this call by {ours}" in found.stderr
+        assert f"JOBRUN_LOCK={theirs}" in found.stderr
+    assert is_let_alone(held)
+    assert beta("run", "sales", *TWO, "--", "echo", "ran", now=NOW).stdout == "ran\n"
+    assert "nothing-failed" in alpha("retry", "sales", now=NOW).stderr
+
+
+def test_a_session_and_a_lease_are_no_other_lock(both: tuple[Machine, Machine]) -> None:
+    """Each sees the other's holder."""
+    alpha, beta = at_another_lock(both[0], "lease"), at_another_lock(both[1], "session")
+    held = Held(alpha, "sales", *TWO, now=NOW)
+    found = beta("run", "sales", *TWO, "--", "echo", "ran", now=NOW)
+    assert (found.status, "reason=lock-held" in found.stderr) == (0, True), found
+    assert is_let_alone(held)
+
+
+def test_what_is_dead_blocks_no_other_lock(both: tuple[Machine, Machine]) -> None:
+    """Its own is asked, and free."""
+    alpha, beta = both[0], at_another_lock(both[1])
+    held = Held(alpha, "sales", *TWO, now=NOW)
+    held.wrapper.kill()
+    held.wrapper.communicate()
+    until(lambda: not is_alive(held.pid), "the end of its command")
+    found: list[Result] = []
+
+    def is_called() -> bool:
+        found.append(beta("run", "sales", *TWO, "--", "true", now=NOW))
+        return found[-1].status != 78
+
+    until(is_called, "its guardian's end")
+    assert words(found[-1].stderr)[:2] == ["LOST", "PROCESSED"], found
+
+
+def test_what_can_not_be_asked_is_not_taken_for_lost(
+    both: tuple[Machine, Machine], redis: str
+) -> None:
+    """It is said how it is settled: a call with the old lock."""
+    alpha, beta = both[0], at_another_lock(both[1])
+    call = ("run", "sales", *TWO, "--", "true")
+    with cable(redis) as (wire, near):
+        held = Held(at_another_lock(alpha, near), "sales", *TWO, now=NOW)
+        held.wrapper.kill()
+        held.wrapper.communicate()
+        wire.is_cut = True
+        found = beta(*call, now=NOW)
+        assert (found.status, f"lock {near}: out of reach" in found.stderr) == (78, True), found
+        assert f"once with JOBRUN_LOCK={near}" in found.stderr
+        wire.is_cut = False
+        settled = beta(*call, "--wait", "20s", now=NOW, env={"JOBRUN_LOCK": near})
+        assert words(settled.stderr)[:2] == ["LOST", "PROCESSED"], settled
+        assert beta(*call, now=NOW).status == 0
 
 
 # -- what is wrong --------------------------------------------------------------------------------

@@ -67,7 +67,8 @@ def as_last_called(ledger: Ledger, row: JobRow, last: LastCall, environ: Mapping
         raise UsageError(f"no command is on record for {row.name}", options.USAGE["run"])
     mode = options.PLAIN if row.schedule is None else options.WINDOWS
     rest = () if last.whole else ("...",)
-    return jobs.make(row.name, mode, dict(last.options), [*last.command, *rest], environ)
+    command = [*last.command, *rest]
+    return jobs.make(row.name, mode, dict(last.options), command, last.around(environ))
 
 
 def dry_run(job: Job, call: Call) -> int:

@@ -81,7 +81,8 @@ jobrun skips JOB lists them, jobrun explain JOB WHEN tells them of one window.
 ENVIRONMENT = """\
 jobrun reads
   JOBRUN_LEDGER      the ledger, where --ledger is not given
-  JOBRUN_LOCK        the lock among machines, where --lock is not given
+  JOBRUN_LOCK        the lock among machines, where --lock is not given; by
+                     hand the last call's, and its password alone from here
   REDISCLI_AUTH      the password of a redis:// address that has none
   JOBRUN_HOME        the folder of the default ledger
   JOBRUN_QUIET       1: as --quiet
