@@ -116,7 +116,9 @@ class Candidate:
         call = self._call
         kind = places.filesystem_of(call.where)
         network = kind in places.NETWORK
-        self._ledger = open_ledger(call.where, call.caller, create=True, network=network)
+        self._ledger = open_ledger(
+            call.where, call.caller, create=True, network=network, clock=call.clock
+        )
         options.name_command(self._ledger.shared)
         self._job = as_set(self._given, call, self._ledger.overrides(self._given.name))
         if not self._was_open:

@@ -62,10 +62,6 @@ def run(job: Job, call: Call) -> int:
 
 
 def _with_ledger(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
-    if ledger.skew is not None and abs(ledger.skew) > FAR:
-        from jobrun import episodes
-
-        episodes.clock_skew(ledger, job, call)
     if _is_idle(job, call, ledger):
         return 0
     lock = locks.of(job.name, call, ledger, job)
@@ -106,7 +102,8 @@ def as_set(job: Job, call: Call, overrides: str | None) -> Job:
 
 
 def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
-    """A new ledger is a NOTE, one that will not last or be trusted a WARNING; quiet or not."""
+    """A new ledger is a NOTE, one that will not last or be trusted a WARNING, quiet or not; so is a
+    clock that is far from the server's, once."""
     fields = {"job": job.name, "ledger": call.ledger, "at": call.now()}
     if ledger.created:
         call.lines.event("NOTE", {"job": job.name, "what": "new-ledger", **fields})
@@ -116,6 +113,10 @@ def tell_ledger(ledger: Ledger, job: Job, call: Call, kind: str) -> None:
     if kind in places.NETWORK:
         what = {"job": job.name, "what": "network-filesystem", "filesystem": kind}
         call.lines.event("WARNING", {**what, **fields})
+    if ledger.skew is not None and abs(ledger.skew) > FAR:
+        from jobrun import episodes
+
+        episodes.clock_skew(ledger, job, call)
 
 
 def _is_idle(job: Job, call: Call, ledger: Ledger) -> bool:

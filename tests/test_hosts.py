@@ -262,6 +262,17 @@ def test_a_clock_that_is_far_off_is_told_once_an_episode(on_postgres: Jobrun) ->
     assert host["skew_ms"] == 6000
 
 
+def test_a_leader_s_clock_is_held_against_the_servers(on_postgres: Jobrun) -> None:
+    """As that of any other call."""
+    found = on_postgres(
+        "lead", "hub", "-q", "--", "true", now=at("12:05"), env={"FROZEN_SKEW": "7000"}
+    )
+    assert found.status == 0, found
+    assert " WARNING job=hub what=clock-skew " in found.stderr
+    (host,) = hosts(on_postgres)
+    assert host["skew_ms"] == 7000
+
+
 def test_doctor_and_hosts_say_what_is_not_alike(on_postgres: Jobrun) -> None:
     """A clock that is far off, here or elsewhere; versions. Not of hosts that are gone."""
     on_postgres("run", "a", "--", "true", now=at("12:05"))
