@@ -17,13 +17,14 @@ from tests.scenes import linux
 psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
 
 from tests.test_lead import DAEMON, parent_of  # noqa: E402
-from tests.test_machines import Machine  # noqa: E402
+from tests.test_machines import SHORT, Machine  # noqa: E402
 from tests.test_parallel import WAITS, argv, begin  # noqa: E402
 
 pytestmark = linux
 
 NOW = "2026-09-20T12:05Z"
-SHORT = ("--lock-ttl", "4s", "-k", "1s")
+# Longer than any of these tests: what it does for the others is not by its end.
+LONG = ("--lock-ttl", "5m")
 
 
 class Candidate:
@@ -40,7 +41,7 @@ class Candidate:
             )  # fmt: skip
 
     def says(self, text: str, times: int = 1) -> None:
-        until(lambda: self.path.read_text().count(text) >= times, f"{text} in {self.path}", 30)
+        until(lambda: self.path.read_text().count(text) >= times, f"{text} in {self.path}", 60)
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
@@ -78,7 +79,7 @@ def daemons(shared: Path) -> list[int]:
     return [int(path.read_text()) for path in found]
 
 
-def daemon(shared: Path, number: int, seconds: float = 20) -> int:
+def daemon(shared: Path, number: int, seconds: float = 60) -> int:
     """The pid of the nth one, once it is there."""
     until(lambda: len(daemons(shared)) >= number, f"daemon {number}", seconds)
     return daemons(shared)[number - 1]
@@ -95,11 +96,11 @@ def both(one: Machine, two: Machine, shared: Path, *options: str) -> tuple[Candi
 
 def test_another_machine_leads_after_a_crash(one: Machine, two: Machine, shared: Path) -> None:
     """All of the leader is gone at once: the other one leads with its next look."""
-    first, second = both(one, two, shared)
+    first, second = both(one, two, shared, *LONG)
     pid = daemon(shared, 1)
     for each in (first.process.pid, parent_of(pid), pid):
         os.kill(each, signal.SIGKILL)
-    daemon(shared, 2, seconds=10)
+    daemon(shared, 2)
     second.says("what=leads")
     assert "LOST job=hub" in second.path.read_text()
     second.send(signal.SIGTERM)
@@ -110,9 +111,9 @@ def test_a_guardian_ends_the_daemon_before_another_machine_leads(
     one: Machine, two: Machine, shared: Path
 ) -> None:
     """kill -9 of the wrapper, a daemon that ignores TERM: the lock is kept until it is dead."""
-    first = Candidate(one, shared, *SHORT, deaf=True)
+    first = Candidate(one, shared, *LONG, "-k", "1s", deaf=True)
     pid = daemon(shared, 1)
-    second = Candidate(two, shared, *SHORT)
+    second = Candidate(two, shared, *LONG)
     second.says("what=standby")
     first.process.kill()
     daemon(shared, 2)
@@ -161,33 +162,36 @@ def test_who_stands_by_holds_no_snapshot(one: Machine, two: Machine, shared: Pat
     one.rows("INSERT INTO t SELECT generate_series(1, 1000)")
     seen: list[object] = []
     asked = (
-        "SELECT query_start, state, backend_xmin, now() - xact_start > interval '0.5 s'"
-        " FROM pg_stat_activity WHERE application_name = 'jobrun'"
+        "SELECT query_start, state, backend_xmin FROM pg_stat_activity"
+        " WHERE application_name = 'jobrun'"
     )
 
     def has_looked() -> bool:
-        ((at, state, xmin, is_old),) = one.rows(asked)
+        ((at, state, xmin),) = one.rows(asked)
         seen.append(at)
-        assert xmin is None or (state == "active" and not is_old)
+        assert xmin is None or state == "active"
         return len(set(seen)) > 3
 
-    until(has_looked, "three looks")
+    def is_removed() -> bool:
+        one.rows("VACUUM t")
+        return one.rows("SELECT pg_relation_size('t')") == [(0,)]
+
+    until(has_looked, "three looks, none of which waits for the lock")
     one.rows("DELETE FROM t")
-    one.rows("VACUUM t")
-    assert one.rows("SELECT pg_relation_size('t')") == [(0,)]
+    until(is_removed, "the rows to be gone: not in the midst of a look")
 
 
 def test_a_server_that_is_down(tmp_path: Path, shared: Path) -> None:
     """The daemon is ended before another one could begin; each says so once, and tries on."""
     with servers.own_postgres() as server:
         machines = [Machine(tmp_path / host, host, server.address) for host in ("one", "two")]
-        first, second = both(machines[0], machines[1], shared, "--lock-ttl", "3s", "-k", "1s")
+        first, second = both(machines[0], machines[1], shared, *SHORT)
         pid = daemon(shared, 1)
         server.stop()
         until(lambda: not is_alive(pid), "the end of the daemon")
         second.says("error: ")
         server.start()
-        daemon(shared, 2, seconds=30)
+        daemon(shared, 2)
         assert len(daemons(shared)) == 2
         assert [each.process.poll() for each in (first, second)] == [None, None]
         assert second.path.read_text().count("error: ") == 1
