@@ -67,22 +67,28 @@ def in_a_schema(server: str) -> Iterator[Again]:
         yield again
 
 
+_SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'"
+
+
 @contextmanager
 def schema_of(server: str) -> Iterator[str]:
-    """The address of a new schema, where no other test looks."""
+    """The address of a new schema, where no other test looks; name spaces made meanwhile go too."""
     import psycopg
 
     schema = f"t{uuid4().hex}"
 
-    def does(statement: str) -> None:
+    def rows(statement: str) -> list[tuple[str]]:
         with closing(psycopg.connect(server, autocommit=True)) as connection:
-            connection.execute(statement.encode())
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
 
-    does(f"CREATE SCHEMA {schema}")
+    before = rows(_SCHEMAS)
+    rows(f"CREATE SCHEMA {schema}")
     try:
         yield f"{server}?options=-csearch_path%3D{schema}"
     finally:
-        does(f"DROP SCHEMA {schema} CASCADE")
+        for (name,) in set(rows(_SCHEMAS)) - set(before):
+            rows(f'DROP SCHEMA "{name}" CASCADE')
 
 
 @contextmanager

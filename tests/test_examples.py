@@ -165,16 +165,13 @@ def test_each_line_of_two_servers_is_planned(
 def test_what_two_servers_show_by_hand_works(on_postgres: Jobrun) -> None:
     """The commands in the last comment, once a line of it has been called."""
     space = ("--namespace", "production")
-    try:
-        first = on_postgres("run", "sales", *space, "--every", "1hour", "--", PYTHON, "-c", "")
-        assert first.status == 0, first.stderr
-        shown = list(crontabs.comments(SERVERS))
-        assert len(shown) >= 4
-        for number, command in shown:
-            result = on_postgres(*shlex.split(command)[1:])
-            assert result.status == 0, f"line {number}: {command}\n{result.stderr}"
-    finally:
-        drop_production(on_postgres)
+    first = on_postgres("run", "sales", *space, "--every", "1hour", "--", PYTHON, "-c", "")
+    assert first.status == 0, first.stderr
+    shown = list(crontabs.comments(SERVERS))
+    assert len(shown) >= 4
+    for number, command in shown:
+        result = on_postgres(*shlex.split(command)[1:])
+        assert result.status == 0, f"line {number}: {command}\n{result.stderr}"
 
 
 def test_a_ledger_of_a_service_file(on_postgres: Jobrun) -> None:
@@ -194,14 +191,6 @@ def test_a_ledger_of_a_service_file(on_postgres: Jobrun) -> None:
     assert (found.status, found.stdout) == (0, f"{shown}\n")
     with psycopg.connect(address) as connection:
         assert connection.execute("SELECT name FROM jobrun_job").fetchall() == [("sales",)]
-
-
-def drop_production(jobrun: Jobrun) -> None:
-    import psycopg
-
-    address = jobrun.environment["JOBRUN_LEDGER"]
-    with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS production CASCADE")
 
 
 # What the manifest may say; a field that is misspelt is not among it.
