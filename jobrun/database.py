@@ -68,11 +68,13 @@ if TYPE_CHECKING:
             patience: float = ...,
             lost: type[JobrunError] = ...,
             job: str | None = None,
+            long: bool = False,
         ) -> AbstractContextManager[Transaction]:
             """A transaction. No other of the same job has begun and not ended.
 
             `patience`: seconds that it waits for others; `lost` is the error for a ledger that has
-            gone in the meantime. Raises Refused where the others take longer.
+            gone in the meantime; `long`: how long it takes depends on what is on record, or in a
+            file. Raises Refused where the others take longer.
             """
 
         def close(self) -> None: ...

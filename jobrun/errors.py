@@ -8,7 +8,7 @@
     |   +-- DamagedLedger     what it holds can't be: to try again is no use
     |       +-- Contradiction     ... together with what is to be written
     +-- Refused          75   not now: nothing ran, a later call may
-    |   +-- StoreDown         the server of the ledger is out of reach
+    |   +-- StoreDown         the server of the ledger is out of reach, or has cut us off
     +-- NotRecorded      76   the command ran, its result is not on record
     +-- ConfigError      78   configuration, or a schedule change that wants consent
 

@@ -342,7 +342,7 @@ def _write(
     database: Database, exported: Exported, part: Part, judged: _Judged, raised: int
 ) -> bool:
     """False where something else has been written since it was judged."""
-    with database.writing(job=part.name) as transaction:
+    with database.writing(job=part.name, long=True) as transaction:
         if _traces(database, part.name) != judged.traces:
             transaction.roll_back()
             return False

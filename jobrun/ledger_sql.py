@@ -193,7 +193,7 @@ class SqlLedger(Reads):
                 skipped = Skipped(key, start, end, BY_HAND)
                 skip_window(self._database, opening.job, token, skipped, opening.now)
 
-        return self._under_token(opening, next_boundary, write)
+        return self._under_token(opening, next_boundary, write, long=True)
 
     def set_watermark(
         self, opening: Opening, to: int, next_boundary: NextBoundary
@@ -201,10 +201,10 @@ class SqlLedger(Reads):
         def write(_: int) -> None:
             put_watermark(self._database, opening.job, to, opening.now)
 
-        return self._under_token(opening, next_boundary, write)
+        return self._under_token(opening, next_boundary, write, long=True)
 
     def forget(self, job: str, token: int) -> bool:
-        with self._writing(job) as transaction:
+        with self._writing(job, long=True) as transaction:
             if not self._has_token(job, token):
                 transaction.roll_back()
                 return False
@@ -300,11 +300,15 @@ class SqlLedger(Reads):
 
     @contextmanager
     def _writing(
-        self, job: str, patience: float = PATIENCE, lost: type[JobrunError] = LedgerError
+        self,
+        job: str,
+        patience: float = PATIENCE,
+        lost: type[JobrunError] = LedgerError,
+        long: bool = False,
     ) -> Iterator[Transaction]:
         """A transaction; where it meets what can't be, the error names the row that is to blame."""
         try:
-            with self._database.writing(patience, lost, job) as transaction:
+            with self._database.writing(patience, lost, job, long) as transaction:
                 yield transaction
         except DamagedLedger as error:
             raise self._explained(error) from None
@@ -332,13 +336,14 @@ class SqlLedger(Reads):
         next_boundary: NextBoundary | None,
         write: Callable[[int], Claimed | None],
         claim: Claim | None = None,
+        long: bool = False,
     ) -> Opened | None:
         """Take a token, write what planning decided, then what the call is for.
 
         None if another holder, a pause, or the end of that window, has been since planning read; or
         where what was taken for lost has an end by now, from an outbox.
         """
-        with self._writing(opening.job) as transaction:
+        with self._writing(opening.job, long=long) as transaction:
             token = self._take_token(opening)
             if token is None or self._is_halted(opening.job, claim, opening.now):
                 transaction.roll_back()

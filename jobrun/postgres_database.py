@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _LOCKS = 0x6A6F6272  # ours, of the two numbers that an advisory lock has
 _PAGE = 1000  # rows
+_LONG_PAUSE = 600.0  # seconds, as Database.pause: in a file there may be much between two rows
 _SINCE_1970 = 946_684_800  # seconds, of PostgreSQL's epoch
 _DEFAULTS = {
     "connect_timeout": "5",
@@ -173,7 +174,7 @@ class Database:
     def reading(self) -> Iterator[None]:
         """All that is read in it is of one instant; it holds up nobody but the vacuum."""
         with self._errors():
-            self._alive().execute(_READ.format(pause=int(self.pause * 1000)).encode())
+            self._alive().execute(_READ.format(pause=int(_LONG_PAUSE * 1000)).encode())
         try:
             yield
         finally:
@@ -219,29 +220,32 @@ class Database:
         patience: float = PATIENCE,
         lost: type[JobrunError] = LedgerError,
         job: str | None = None,
+        long: bool = False,
     ) -> Transaction:
         """A transaction of one job, or of all there is (None); see database.py."""
-        return Transaction(self, patience, job or "")
+        return Transaction(self, patience, job or "", long)
 
     def close(self) -> None:
         self.connection.close()
 
     # -- for a transaction ------------------------------------------------------------------------
 
-    def begin(self, patience: float, job: str) -> str:
+    def begin(self, patience: float, job: str, long: bool) -> str:
         """Its number."""
-        waits = {"patience": int(patience * 1000), "pause": int(self.pause * 1000)}
+        pause = _LONG_PAUSE if long else self.pause
+        waits = {"patience": int(patience * 1000), "pause": int(pause * 1000)}
         values: dict[str, object] = {**waits, "locks": _LOCKS, "schema": self.schema, "job": job}
         literals = {name: sql.Literal(value) for name, value in values.items()}
         with self._errors(patience):
             connection = self._alive()
-            is_limited = job and connection.info.server_version >= _HAS_LIMIT
+            is_piped = bool(job) and not long
+            is_limited = is_piped and connection.info.server_version >= _HAS_LIMIT
             limit = sql.SQL(_LIMIT if is_limited else "").format(**literals)
             cursor = connection.execute(sql.SQL(_BEGIN).format(limit=limit, **literals))
             while cursor.nextset():
                 pass
             ((number,),) = cursor.fetchall()
-            if job:
+            if is_piped:
                 self._pipeline = self._entered.enter_context(_pipeline(self.connection))
         return str(number)
 
@@ -394,15 +398,16 @@ class Database:
 class Transaction:
     """`with database.writing():` COMMIT at the end, ROLLBACK on an error."""
 
-    def __init__(self, database: Database, patience: float, job: str) -> None:
+    def __init__(self, database: Database, patience: float, job: str, long: bool) -> None:
         self._database = database
         self._patience = patience
         self._job = job
+        self._long = long
         self._number = ""
 
     def __enter__(self) -> Transaction:
         try:
-            self._number = self._database.begin(self._patience, self._job)
+            self._number = self._database.begin(self._patience, self._job, self._long)
         except BaseException:
             self.roll_back()
             raise

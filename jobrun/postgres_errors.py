@@ -50,6 +50,7 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
     "40": (Refused, "others write at the same moment", "the next call tries again"),
 }
 _GONE = ("08", "57P", "25P03", "25P04")
+_TIMED_OUT = ("25P03", "25P04", "57P05")  # the server is there, and has ended the session
 # Where no connection is made there is a text and no code. A server of another language is taken to
 # be out of reach, with what it says.
 _NOT_LET_IN = (
@@ -64,6 +65,11 @@ def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
     """The error of ours that says what PostgreSQL means; a bug of ours stays what it is."""
     said = str(error).strip().partition("\n")[0]
     code = error.sqlstate or ""
+    if code in _TIMED_OUT:
+        return StoreDown(
+            f"ledger {address}: the server has ended the session ({said}, {code})",
+            "a timeout of the role or the database (SHOW ALL); or this process was stopped",
+        )
     if is_gone(error):
         return gone(address, said)
     kind, rule, hint = _MEANING.get(code) or _MEANING.get(code[:2]) or (None, "", "")

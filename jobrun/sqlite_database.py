@@ -73,10 +73,11 @@ class Database:
         patience: float = PATIENCE,
         lost: type[JobrunError] = LedgerError,
         job: str | None = None,
+        long: bool = False,
     ) -> Transaction:
         """A transaction; `lost` is the error for a file that has gone in the meantime.
 
-        Whatever its `job`: one writes at a time.
+        Whatever its `job`, and however long: one writes at a time.
         """
         return Transaction(self, patience, lost)
 

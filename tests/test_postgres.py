@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.conftest import PYTHON, Jobrun, until
+from tests.scenes import altered
 
 HOURLY = ("run", "sales", "--every", "1h")
 NOW, LATER = "2026-09-04T12:05Z", "2026-09-04T13:05Z"
@@ -143,3 +144,74 @@ def test_other_addresses_are_refused(jobrun: Jobrun, address: str) -> None:
     """2, with what there is."""
     refused = jobrun("run", "a", "--ledger", address, "--", "true")
     assert (refused.status, "postgresql://" in refused.stderr) == (2, True)
+
+
+# The first statement of a transaction that writes the job's row takes so long.
+SLOW = """
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(current_setting('jobrun.slow', true), '') = '' THEN
+        PERFORM set_config('jobrun.slow', 'done', true), pg_sleep({seconds});
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER slow BEFORE INSERT OR UPDATE OR DELETE ON jobrun_job
+    FOR EACH STATEMENT EXECUTE FUNCTION slow()
+"""
+# A lock whose ttl, after which what idles in a transaction is ended too, is one of 2 s; and a file
+# that takes longer to read.
+SHORT = "from jobrun import machines\nmachines.TTL, machines.KILL_AFTER = 2, 0.5\n"
+SLOW_FILE = """
+import select
+from jobrun import ledger_import
+def traces(*of):
+    select.select([], [], [], 2.5)
+    return first(*of)
+first, ledger_import._traces = ledger_import._traces, traces
+"""
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("import", "sales.jsonl"),
+        ("forget", "sales", "--yes"),
+        ("skip", "sales", "2026-09-04T08:00Z", "--reason", "so"),
+        ("watermark", "sales", "--set", "2026-09-04T08:00Z", "--reason", "so"),
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_what_a_person_does_takes_as_long_as_it_does(
+    on_postgres: Jobrun, verb: tuple[str, ...]
+) -> None:
+    """Of many rows, or windows: no limit that is made for short transactions ends it."""
+    on_postgres(*HOURLY, "-k", "0s", "--", "true", now=NOW)
+    if verb[0] == "import":
+        (on_postgres.folder / verb[1]).write_text(on_postgres("export").stdout)
+        assert on_postgres("forget", "sales", "--yes").status == 0
+    query(on_postgres, SLOW.format(seconds=2.5))
+    found = altered(on_postgres, SHORT, *verb)
+    assert (found.status, "NOTE job=sales what=" in found.stderr) == (0, True)
+
+
+def test_a_file_that_takes_long_to_read(on_postgres: Jobrun) -> None:
+    """While it is compared with what is on record, and while it is written."""
+    on_postgres(*HOURLY, "-k", "0s", "--", "true", now=NOW)
+    earlier = on_postgres("export").stdout
+    on_postgres(*HOURLY, "-k", "0s", "--", "true", now=LATER)
+    later = on_postgres.folder / "later.jsonl"
+    later.write_text(on_postgres("export").stdout)
+    assert on_postgres("forget", "sales", "--yes").status == 0
+    assert on_postgres("import", "-", input=earlier.encode()).status == 0
+    found = altered(on_postgres, SHORT + SLOW_FILE, "import", str(later))
+    assert (found.status, "what=brought-up-to-date" in found.stderr) == (0, True)
+
+
+def test_a_limit_of_the_role_is_told_as_one(on_postgres: Jobrun) -> None:
+    """75: the server is there, and says why it has ended the session."""
+    on_postgres(*HOURLY, "--", "true", now=NOW)
+    query(on_postgres, SLOW.format(seconds=20))
+    on_postgres.environment["JOBRUN_LEDGER"] += "%20-ctransaction_timeout%3D1s"
+    found = on_postgres("forget", "sales", "--yes")
+    assert (found.status, found.stderr.count("has ended the session (")) == (75, 1)
+    assert "jobrun: hint: a timeout of the role or the database (SHOW ALL)" in found.stderr
