@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, until
+from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, line_of, until
 from tests.cut import cable
 from tests.ledger_calls import schema_of
 from tests.redis_calls import ask, is_settled
@@ -24,6 +24,10 @@ pytestmark = linux
 
 HOURLY = ("--every", "1h")
 NOW = "2026-09-04T12:05Z"
+# The time to end a command is much longer than it takes, and ends long before the ttl.
+SHORT = ("--lock-ttl", "7s", "-k", "3s")
+# Longer than any of these tests: what a call does for another is not by its end.
+LONG = ("--lock-ttl", "5m")
 
 
 @pytest.fixture(scope="module")
@@ -125,15 +129,15 @@ def test_without_the_lock_they_are(alpha: Machine, beta: Machine, tmp_path: Path
 
 
 def test_a_wrapper_that_is_killed(alpha: Machine, beta: Machine) -> None:
-    """Its command is dead before the other machine begins, a second later."""
-    held = Held(alpha, "sales", now=NOW)
+    """Its command is dead before the other machine begins, a second later and not at its ttl."""
+    held = Held(alpha, "sales", *LONG, now=NOW)
     began = time.monotonic()
     held.wrapper.kill()
-    second = beta("run", "sales", "--wait", "20s", "--", "echo", "up", now=NOW)
+    second = beta("run", "sales", "--wait", "40s", "--", "echo", "up", now=NOW)
     took = time.monotonic() - began
     assert not is_alive(held.pid)
     assert (second.status, second.stdout) == (0, "up\n")
-    assert 1.0 < took < 2.5
+    assert took > 1.0
     held.wrapper.communicate()
 
 
@@ -148,13 +152,11 @@ def test_a_command_that_ignores_term_keeps_the_lock_until_it_is_dead(
     alpha: Machine, beta: Machine
 ) -> None:
     """Its guardian holds the presence of the wrapper that was killed."""
-    held = Held(alpha, "sales", "-k", "2s", command=STUBBORN)
-    second = beta.start(
-        "run", "sales", "--wait", "20s", "--", "echo", "up",
-    )  # fmt: skip
+    held = Held(alpha, "sales", *LONG, "-k", "2s", command=STUBBORN)
+    second = beta.start("run", "sales", "--wait", "60s", "--", "echo", "up")
     held.wrapper.kill()
     assert second.stdout is not None
-    assert second.stdout.readline() == b"up\n"
+    assert line_of(second.stdout, 60) == b"up\n"
     assert not is_alive(held.pid)
     second.communicate(timeout=20)
     held.wrapper.communicate()
@@ -162,17 +164,14 @@ def test_a_command_that_ignores_term_keeps_the_lock_until_it_is_dead(
 
 def test_a_wrapper_that_is_stopped(alpha: Machine, beta: Machine) -> None:
     """Its command is dead before the other machine begins; and it says so when it goes on."""
-    held = Held(alpha, "sales", "--lock-ttl", "4s", "-k", "1s", now=NOW)
-    began = time.monotonic()
+    held = Held(alpha, "sales", *SHORT, now=NOW)
     os.kill(held.wrapper.pid, signal.SIGSTOP)
-    second = beta("run", "sales", "--wait", "20s", "--", "echo", "up", now=NOW)
-    took = time.monotonic() - began
+    second = beta("run", "sales", "--wait", "50s", "--", "echo", "up", now=NOW)
     assert not is_alive(held.pid)
     assert second.stdout == "up\n"
     os.kill(held.wrapper.pid, signal.SIGCONT)
     late = held.release()
     assert (late.status, "what=lock-lost" in late.stderr) == (76, True), late
-    assert took < 4 + 1
 
 
 def test_a_connection_that_is_killed(alpha: Machine, beta: Machine, redis: str) -> None:
@@ -190,16 +189,14 @@ def test_a_wrapper_that_is_killed_after_its_connection_was(
     alpha: Machine, beta: Machine, redis: str
 ) -> None:
     """Its guardian has the new socket: a command that ignores TERM is dead first, as ever."""
-    held = Held(alpha, "sales", "-k", "2s", command=STUBBORN)
+    held = Held(alpha, "sales", *LONG, "-k", "2s", command=STUBBORN)
     ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
     until(lambda: ask(redis, "PUBSUB", "CHANNELS"), "its presence")
-    second = beta.start(
-        "run", "sales", "--wait", "20s", "--", "echo", "up",
-    )  # fmt: skip
+    second = beta.start("run", "sales", "--wait", "60s", "--", "echo", "up")
     until(lambda: ask(redis, "CLIENT", "LIST").count("name=jobrun ") > 1, "the second")
     held.wrapper.kill()
     assert second.stdout is not None
-    assert second.stdout.readline() == b"up\n"
+    assert line_of(second.stdout, 60) == b"up\n"
     assert not is_alive(held.pid)
     second.communicate(timeout=20)
     held.wrapper.communicate()
@@ -209,11 +206,10 @@ def test_a_server_that_is_cut_off(tmp_path: Path, redis: str) -> None:
     """The command is ended in time, and the reason is on record."""
     with cable(redis) as (wire, near):
         alpha = Machine(tmp_path / "cut", "alpha", near)
-        held = Held(alpha, "sales", "--lock-ttl", "4s", "-k", "1s")
-        began = time.monotonic()
+        held = Held(alpha, "sales", "--lock-ttl", "11s", "-k", "5s")
         wire.is_cut = True
-        held.wrapper.wait(20)
-        assert time.monotonic() - began < 4 - 1
+        until(lambda: not is_alive(held.pid), "the end of the command")
+        assert ask(redis, "PTTL", "jobrun:::sales") > 2000  # milliseconds
         end = held.release()
         assert end.status == 76, end
         assert "lost the lock: " in end.stderr
@@ -221,14 +217,12 @@ def test_a_server_that_is_cut_off(tmp_path: Path, redis: str) -> None:
 
 
 def test_a_command_that_ends_while_its_server_is_cut_off(tmp_path: Path, redis: str) -> None:
-    """It has done its work, and that is on record; the server is waited for once, and not long."""
+    """It has done its work, and that is on record; the server is not waited for until its ttl."""
     with cable(redis) as (wire, near):
         alpha = Machine(tmp_path / "cut", "alpha", near)
-        held = Held(alpha, "sales")
-        began = time.monotonic()
+        held = Held(alpha, "sales", *LONG)
         wire.is_cut = True
         end = held.release()
-        assert time.monotonic() - began < 3
         assert end.status == 0, end
         assert alpha.query("select outcome from jobrun_run") == [("succeeded",)]
 
@@ -245,19 +239,17 @@ def test_a_leader_that_is_killed_is_followed_by_another_machine(
     alpha: Machine, beta: Machine, tmp_path: Path
 ) -> None:
     """Its daemon is dead before that, one that ignores TERM too."""
-    daemon = ("-k", "1s", "--", *STUBBORN)
+    daemon = ("-k", "1s", *LONG, "--", *STUBBORN)
     leader = alpha.start("lead", "hub", *daemon)
     assert leader.stdout is not None
-    pid = leader.stdout.readline()
+    pid = line_of(leader.stdout, 60)
     with (tmp_path / "lines").open("wb") as lines:
         follower = beta.start("lead", "hub", *daemon, stderr=lines)
     until(lambda: f"holder=alpha:{leader.pid}" in (tmp_path / "lines").read_text(), "a standby")
     leader.kill()
-    began = time.monotonic()
     assert follower.stdout is not None
-    assert follower.stdout.readline() != pid
+    assert line_of(follower.stdout, 60) not in (b"", pid)
     assert not is_alive(int(pid))
-    assert time.monotonic() - began < 1 + 1 + 1.3 + 1
     leader.communicate()
     follower.terminate()
     follower.communicate(timeout=20)
@@ -269,12 +261,12 @@ def test_a_leader_that_is_killed_is_followed_by_another_machine(
 def test_a_machine_that_crashes(both: tuple[Machine, Machine]) -> None:
     """Another one does its window, as the second attempt; a killed command leaves none behind."""
     alpha, beta = both
-    held = Held(alpha, "sales", *HOURLY, now=NOW)
+    held = Held(alpha, "sales", *HOURLY, *LONG, now=NOW)
     assert field(beta("run", "sales", *HOURLY, "--", "true", now=NOW).stderr, "holder") == (
         f"alpha:{held.wrapper.pid}"
     )
     held.wrapper.kill()
-    again = beta("run", "sales", *HOURLY, "--wait", "20s", "--", "true", now=NOW)
+    again = beta("run", "sales", *HOURLY, "--wait", "50s", "--", "true", now=NOW)
     assert (again.status, words(again.stderr)) == (0, ["LOST", "PROCESSED"])
     held.wrapper.communicate()
 
@@ -282,9 +274,9 @@ def test_a_machine_that_crashes(both: tuple[Machine, Machine]) -> None:
 def test_a_machine_that_was_stopped_is_refused_its_result(both: tuple[Machine, Machine]) -> None:
     """The token is the ledger's: what comes late is fenced."""
     alpha, beta = both
-    held = Held(alpha, "sales", *HOURLY, "--lock-ttl", "4s", "-k", "1s", now=NOW)
+    held = Held(alpha, "sales", *HOURLY, *SHORT, now=NOW)
     os.kill(held.wrapper.pid, signal.SIGSTOP)
-    again = beta("run", "sales", *HOURLY, "--wait", "20s", "--", "true", now=NOW)
+    again = beta("run", "sales", *HOURLY, "--wait", "50s", "--", "true", now=NOW)
     assert (again.status, words(again.stderr)) == (0, ["LOST", "PROCESSED"])
     os.kill(held.wrapper.pid, signal.SIGCONT)
     late = held.release()
@@ -306,13 +298,13 @@ def test_a_slot_that_was_lost_while_the_job_was_waited_for(
     both: tuple[Machine, Machine], redis: str
 ) -> None:
     """A call beside others takes another one for its next window."""
-    more = ("--overlap", "allow", "--first", "2026-09-04T10:00Z", "--lock-ttl", "1s", "-k", "0s")
+    more = ("--overlap", "allow", "--first", "2026-09-04T10:00Z", *SHORT)
     held = Held(both[0], "sales", *HOURLY, *more, now=NOW)
     (slot,) = ask(redis, "KEYS", "jobrun:*:1:sales")
     job = slot.replace(":1:", "::")
     ask(redis, "SET", job, "other - db9:1 since 12:00")
     held.end_command()
-    until(lambda: ask(redis, "SET", slot, "other - db9:1 since 12:00", "NX"), "the slot", 20)
+    until(lambda: ask(redis, "SET", slot, "other - db9:1 since 12:00", "NX"), "the slot", 60)
     ask(redis, "DEL", job)
     done = held.release()
     assert (done.status, done.stderr.count("PROCESSED")) == (0, 2)

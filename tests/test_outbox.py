@@ -66,6 +66,11 @@ def outcomes(jobrun: Jobrun) -> list[str]:
     return [found for (found,) in query(jobrun, "SELECT outcome FROM jobrun_run ORDER BY id")]
 
 
+def let_expire(jobrun: Jobrun) -> None:
+    """What lasts until its ttl is over is over."""
+    query(jobrun, "UPDATE jobrun_lock SET expires = clock_timestamp()")
+
+
 # -- a call that is killed ------------------------------------------------------------------------
 
 KILL = "import os\nfrom jobrun.ledger_postgres import PostgresLedger\n"
@@ -120,9 +125,10 @@ def test_a_call_that_is_killed_at(on_postgres: Jobrun, point: str, lock: str, ro
     command = WITNESS
     if point == "during the command":
         command = ("sh", "-c", "echo started >> witness; kill -9 $WRAPPER; sleep 60")
-    of_lock = ("-k", "0", "--lock", lock, "--lock-ttl", "1")
+    of_lock = ("-k", "0", "--lock", lock)
     killed = altered(on_postgres, code, *HOURLY, *of_lock, "--", *command, now=NOW)
     assert killed.status == -signal.SIGKILL, killed
+    let_expire(on_postgres)
     calls = [
         on_postgres(*HOURLY, *of_lock, "--wait", "20", "-v", "--", *WITNESS, now=now)
         for now in (SOON, SOON)
@@ -278,7 +284,7 @@ def test_a_server_that_goes_while_the_command_runs(
 
 def test_a_server_that_stays_away(on_own: Jobrun, own_server: servers.Postgres) -> None:
     """It is tried as long as nobody else can have the lock, then kept; the command's code wins."""
-    soon = ("-k", "0", "--lock-ttl", "1")
+    soon = ("-k", "0", "--lock-ttl", "8")
     fails = (*HOLD[:-1], f"{HOLD[-1]}; sys.exit(7)")
     held = Held(on_own, "sales", "--every", "1h", *soon, command=fails, now=NOW)
     own_server.stop()
@@ -305,16 +311,17 @@ def test_a_network_that_is_cut_at_the_commit(
     on_postgres("run", "other", "--", "true")  # the ledger is there
     with cutter.cutter(server, cut) as network:
         on_postgres.environment["JOBRUN_LEDGER"] = network.address
-        line = (*HOURLY, "-k", "0", "--lock", lock, "--lock-ttl", "1")
+        line = (*HOURLY, "-k", "0", "--lock", lock)
         call = on_postgres.start(*line, "--", *WITNESS, now=NOW)
         assert network.happened.wait(20)
         call.send_signal(signal.SIGTERM)
         _, err = call.communicate(timeout=20)
         assert (call.returncode, b"ran but not recorded" in err) == (76, True)
+        network.mend()
+        let_expire(on_postgres)
         if is_rival_there:
             take = (*line, "--wait", "20", "--", "true")
             assert rival(on_postgres, *take, now=SOON, address=server).status == 0
-        network.mend()
         first, second = (on_postgres("flush", now=SOON) for _ in range(2))
         on_postgres.environment["JOBRUN_LEDGER"] = server
     is_fenced = is_rival_there and cut == cutter.BEFORE
