@@ -243,8 +243,10 @@ def test_two_hosts_share_a_range(on_postgres: Jobrun, tmp_path: Path) -> None:
     for name in ("one", "two"):
         home = tmp_path / name
         home.mkdir()
-        parallel = argv(60, "--parallel", "2", "-q", script=f"{NOTES}; sleep 0.02")
+        parallel = argv(60, "--parallel", "2", "-q", script=WAITS)
         calls.append(on_postgres.start(*parallel, now=NOW, env={"JOBRUN_HOME": str(home)}))
+    until(lambda: len(slugs(on_postgres)) == 4, "the commands of both")
+    (on_postgres.folder / "go").touch()
     told = [call.communicate(timeout=60)[1].decode() for call in calls]
     assert [call.returncode for call in calls] == [0, 0], told
     assert len(done(on_postgres)) == len(set(done(on_postgres))) == 60

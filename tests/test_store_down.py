@@ -101,10 +101,10 @@ def test_a_server_that_has_no_room_is_out_of_reach(jobrun: Jobrun) -> None:
 
 def test_wait_until_it_is_there(down: Jobrun, server: servers.Postgres) -> None:
     """Then everything is as ever."""
-    call = down.start(*HOURLY, "--on-store-down", "wait:1m", "--", "echo", "ran", now=NOW)
+    call = down.start(*HOURLY, "--on-store-down", "wait:10m", "--", "echo", "ran", now=NOW)
     server.start()
     try:
-        out, err = call.communicate(timeout=20)
+        out, err = call.communicate(timeout=60)
     finally:
         server.stop()
     assert (call.returncode, out) == (0, b"ran\n")
