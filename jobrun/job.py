@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobrun import options, placeholders, schedule
 from jobrun.errors import UsageError
-from jobrun.instants import MINUTE, parse_duration
+from jobrun.instants import DAY, MINUTE, parse_duration
 from jobrun.options import (
     BACKFILL,
     BY_HAND,
@@ -121,7 +121,7 @@ class Job:
     @property
     def ttl(self) -> int:
         """Seconds after which another machine may have the lock of one that is not heard of."""
-        return max(30, 3 * self.kill_after) if self.lock_ttl is None else self.lock_ttl
+        return usual_ttl(self.kill_after) if self.lock_ttl is None else self.lock_ttl
 
     @property
     def has_grid(self) -> bool:
@@ -381,8 +381,22 @@ def _check_together(mode: str, given: Mapping[str, str], values: Mapping[str, ob
             )
 
 
+# PostgreSQL counts the milliseconds of a session that idles in 31 bits.
+LONGEST_TTL = 24 * DAY
+
+
+def usual_ttl(kill_after: int) -> int:
+    return min(max(30, 3 * kill_after), LONGEST_TTL)
+
+
 def _check_lock(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
     ttl, grace = values["--lock-ttl"], values["--kill-after"]
+    for name, longest in (("--lock-ttl", LONGEST_TTL), ("--kill-after", LONGEST_TTL // 3)):
+        if (values[name] or 0) > longest:
+            longest_text = f"{longest // DAY}d"
+            raise UsageError(
+                f"{name} {given[name]}: at most {longest_text}", f"{name} {longest_text}"
+            )
     if ttl is not None and ttl < 2 * grace + 1:
         raise UsageError(
             f"--lock-ttl {given['--lock-ttl']}: the command would have no time to end before"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from jobrun import lastcall, places
 from jobrun.errors import ConfigError, JobrunError, StoreDown, UsageError
+from jobrun.job import usual_ttl
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from jobrun.rows import RunRow
 
 DEFAULT = "session"
-TTL, KILL_AFTER = 30, 10  # seconds, where no call says so
+KILL_AFTER = 10  # seconds, where no call says so
 
 
 class Terms(NamedTuple):
@@ -135,7 +136,7 @@ def _terms_of_runs(name: str, ledger: Ledger) -> Terms:
 
 def _as_last_called(last: LastCall, kind: str | None, ledger: Ledger) -> Terms:
     kill_after = last.seconds("--kill-after", KILL_AFTER)  # `stop` may wait for it, the lock held
-    return Terms(kind or DEFAULT, max(TTL, 3 * kill_after), kill_after, ledger.namespace)
+    return Terms(kind or DEFAULT, usual_ttl(kill_after), kill_after, ledger.namespace)
 
 
 def _shared(

@@ -340,6 +340,39 @@ def test_a_ttl_that_leaves_no_time(alpha: Machine) -> None:
     assert (wrong.status, "at least 21s" in wrong.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "longest"),
+    [
+        (("--lock-ttl", "25d"), "24d"), (("--lock-ttl", "10000d"), "24d"),
+        (("--lock", "lease", "--lock-ttl", "25d"), "24d"), (("--kill-after", "9d"), "8d"),
+        (("--lock", "redis://127.0.0.1:1", "--lock-ttl", "25d"), "24d"),
+    ],
+)  # fmt: skip
+def test_longer_than_a_server_can_count(
+    alpha: Machine, wrong: tuple[str, ...], longest: str
+) -> None:
+    """2, with the longest that is."""
+    found = alpha("run", "sales", *wrong, "--", "echo", "ran")
+    assert (found.status, found.stdout) == (2, "")
+    assert f"{wrong[-2]} {wrong[-1]}: at most {longest}" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "right", [("--lock-ttl", "24d"), ("--lock-ttl", "24d", "--lock", "lease"), ("-k", "8d")]
+)
+def test_as_long_as_a_server_can_count(alpha: Machine, right: tuple[str, ...]) -> None:
+    """The longest that is taken is kept, too."""
+    assert alpha("run", "sales", *HOURLY, *right, "--", "true", now=NOW).status == 0
+
+
+def test_a_longer_grace_of_an_older_call(alpha: Machine) -> None:
+    """On record from a file, or by an older program: it is in no verb's way."""
+    alpha("run", "sales", *HOURLY, "-k", "7d", "--", "true", now=NOW)
+    alpha.rows("UPDATE jobrun_job SET spec = replace(spec, '7d', '90d')")
+    found = alpha("skip", "sales", "2026-09-04T10:00Z", "--reason", "x", now=NOW)
+    assert (found.status, "Traceback" in found.stderr) == (0, False), found
+
+
 def test_what_a_person_does_waits_for_other_machines(alpha: Machine, beta: Machine) -> None:
     """`skip` and the like are refused while one of them runs."""
     held = Held(alpha, "sales", *HOURLY, now=NOW)

@@ -87,6 +87,12 @@ def words(stderr: str) -> list[str]:
 # -- a ledger each --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("right", [("--lock-ttl", "24d"), ("--kill-after", "8d")])
+def test_the_longest_times(alpha: Machine, right: tuple[str, ...]) -> None:
+    """A server counts them."""
+    assert alpha("run", "sales", *HOURLY, *right, "--", "true", now=NOW).status == 0
+
+
 def test_the_second_withdraws(alpha: Machine, beta: Machine) -> None:
     """It names the machine that runs; what it has not done itself is still to be done by it."""
     held = Held(alpha, "sales", *HOURLY, now=NOW)
