@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 from psycopg.adapt import Buffer, Loader
-from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_attempts, make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
+from jobrun import postgres_address
 from jobrun.boottime import boottime
 from jobrun.database import PATIENCE, as_text
 from jobrun.errors import (
@@ -34,7 +35,7 @@ from jobrun.errors import (
     DamagedLedger,
     JobrunError,
     LedgerError,
-    UsageError,
+    StoreDown,
 )
 from jobrun.instants import iso
 from jobrun.places import name_of, without_password
@@ -50,16 +51,6 @@ _LOCKS = 0x6A6F6272  # ours, of the two numbers that an advisory lock has
 _PAGE = 1000  # rows
 _LONG_PAUSE = 600.0  # seconds, as Database.pause: in a file there may be much between two rows
 _SINCE_1970 = 946_684_800  # seconds, of PostgreSQL's epoch
-_DEFAULTS = {
-    "connect_timeout": "5",
-    "application_name": "jobrun",
-    # A server that has gone without a word is noticed after 11 seconds.
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "9000",
-}
-
 # One round trip. Whoever has the lock sees all that those before it have committed: in the default
 # isolation each statement sees what is there when it begins.
 _BEGIN = """
@@ -112,14 +103,7 @@ class Database:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.address = name_of(without_password(address), namespace)
-        try:
-            given = conninfo_to_dict(address)
-        except psycopg.ProgrammingError as error:
-            raise UsageError(
-                f"--ledger {self.address}: no address of PostgreSQL ({str(error).strip()})",
-                "--ledger postgresql://user@host/database",
-            ) from error
-        self._options = {**_DEFAULTS, **given}
+        self._options = postgres_address.read(address, self.address)
         # Seconds that a process which was stopped in a transaction holds up the others.
         self.pause = 15.0
         self.locks = 0  # that its session holds
@@ -362,7 +346,10 @@ class Database:
         if self.connection.closed:
             if self.locks:
                 raise gone(self.address, "with it the job's lock")
-            self.connection = self._connect()
+            try:
+                self.connection = self._connect()
+            except ConfigError as error:  # it was let in before: what has run is still to be told
+                raise StoreDown(error.message, error.hint) from error
         self.asked = boottime()
         return self.connection
 

@@ -44,6 +44,11 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
         "damaged, what it holds and what is to be written contradict each other",
         "jobrun doctor looks at all of it",
     ),
+    "22P05": (
+        ConfigError,
+        "its database has no such character",
+        "another database: createdb --encoding UTF8 --template template0",
+    ),
     "42P01": (DamagedLedger, *_OTHER_TABLES),
     "42703": (DamagedLedger, *_OTHER_TABLES),
     "53": (Refused, "the server has no room left", "its disk, memory or max_connections"),
@@ -51,14 +56,58 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
 }
 _GONE = ("08", "57P", "25P03", "25P04")
 _TIMED_OUT = ("25P03", "25P04", "57P05")  # the server is there, and has ended the session
-# Where no connection is made there is a text and no code. A server of another language is taken to
-# be out of reach, with what it says.
-_NOT_LET_IN = (
-    "authentication failed", "no password supplied", "no pg_hba.conf entry", "pg_hba.conf rejects",
-    "is not permitted to log in", "permission denied for database", "FATAL:  role ",
-    "FATAL:  no such user", "certificate", "SSL was required", "does not support SSL",
-)  # fmt: skip
-_NO_DATABASE = re.compile(r'FATAL: +(database ".*" does not exist|no such database)')
+# Where no connection is made there is a text and no code; libpq's is English, whatever the system's
+# language is. A server of another language is taken to be out of reach, with what it says.
+_LIBPQ_PAGE = "https://www.postgresql.org/docs/current/libpq-connect.html says what it may be"
+_NO_OTHER_TRY_MENDS = tuple(
+    (re.compile(said), hint)
+    for said, hint in (
+        (
+            'FATAL: +(database "" does not exist|no such database)',
+            "createdb, or another --ledger",
+        ),
+        (
+            "authentication failed|no password supplied|no pg_hba.conf entry|pg_hba.conf rejects"
+            "|is not permitted to log in|permission denied for database|FATAL: +role "
+            "|FATAL: +no such user|requirepeer|channel binding required|authentication method requ",
+            "psql with the same address; a password belongs into ~/.pgpass",
+        ),
+        (
+            "certificate|private key|SSL was required|does not support SSL|not compiled in"
+            "|weak sslmode|GSSAPI encryption required",
+            "sslrootcert= is a file of whoever the server's certificate is from, sslcert= and"
+            " sslkey= are ours; psql takes the same address",
+        ),
+        (
+            "service file|service specification|definition of service",
+            "a [NAME] in ~/.pg_service.conf, or in the file that $PGSERVICEFILE names",
+        ),
+        (
+            "invalid command-line argument|requires a value|configuration parameter"
+            "|value for parameter|FATAL: +parameter .* cannot be changed|denied to set parameter",
+            "?options=-csearch_path%3Djobrun sets what the server has for a session, see SHOW ALL",
+        ),
+        (
+            "session is not read-only|not in hot standby mode",
+            "target_session_attrs=read-write: a ledger is written",
+        ),
+        (
+            r"invalid \S+ value|invalid integer|invalid port|invalid S\S+ |could not match"
+            r"|could not parse network address|path .* too long|setsockopt\(\w+\) failed: Invalid",
+            _LIBPQ_PAGE,
+        ),
+    )
+)
+_NAMES = re.compile(r"\"[^\"]*\"|\bhost:? '[^']*'")  # a host may be called certificate.example
+_WORDS = {
+    "channel_binding": "disable, prefer or require",
+    "gssencmode": "disable, prefer or require",
+    "load_balance_hosts": "disable or random",
+    "sslcertmode": "disable, allow or require",
+    "sslmode": "disable, allow, prefer, require, verify-ca or verify-full",
+    "sslnegotiation": "postgres or direct",
+    "target_session_attrs": "read-write",
+}
 
 
 def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
@@ -82,12 +131,19 @@ def not_connected(error: psycopg.Error, address: str) -> JobrunError:
     """Of a connection that could not be made: what another try can't mend, or StoreDown."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in lines:  # of an address with several hosts each has its own
-        if _NO_DATABASE.search(line):
-            return ConfigError(f"ledger {address}: {line}", "createdb, or another --ledger")
-        if any(words in line for words in _NOT_LET_IN):
-            hint = "psql with the same address; a password belongs into ~/.pgpass"
-            return ConfigError(f"ledger {address}: {line}", hint)
+        without_names = _NAMES.sub('""', line)
+        for said, hint in _NO_OTHER_TRY_MENDS:
+            if said.search(without_names):
+                return ConfigError(f"ledger {address}: {line}", _what_is_right(line) or hint)
     return gone(address, "; ".join(lines[:3]))
+
+
+def _what_is_right(said: str) -> str | None:
+    """Where libpq has a closed set of words."""
+    wrong = re.search(r'invalid "?(\w+)"? value', said)
+    if wrong is None or wrong[1] not in _WORDS:
+        return None
+    return f"{wrong[1]}: {_WORDS[wrong[1]]}"
 
 
 def gone(address: str, said: str) -> StoreDown:

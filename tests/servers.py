@@ -65,14 +65,14 @@ class Postgres:
 
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in self._settings.items()]
-        argv: list[str | Path] = [_programs() / "postgres", "-D", self._data, *options]
+        argv: list[str | Path] = [_programs() / "postgres", "-D", self.data, *options]
         log = self._started.enter_context(_started(argv, self._folder))
         ready = re.compile("ready to accept (read-only )?connections")  # a standby: to read only
         until(lambda: ready.search(log.read_text()), f"PostgreSQL: {log}")
 
     def make_standby(self) -> None:
         """From its next start on."""
-        (self._data / "standby.signal").touch()
+        (self.data / "standby.signal").touch()
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """INT is a fast shutdown, QUIT an immediate one."""
@@ -82,10 +82,10 @@ class Postgres:
 
     @property
     def pid(self) -> int:
-        return int((self._data / "postmaster.pid").read_text().split()[0])
+        return int((self.data / "postmaster.pid").read_text().split()[0])
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
         return self._folder / "data"
 
 

@@ -39,8 +39,8 @@ GROUPS = (
         " ledger_end ledger_hosts"
         " ledger_pause ledger_care exported ledger_export ledger_import ledger_sql sqlite_errors"
         " sqlite_database sqlite_schema"
-        " sqlite_file ledger_sqlite postgres_errors postgres_database postgres_schema"
-        " ledger_postgres ledgers mark_postgres mark",
+        " sqlite_file ledger_sqlite postgres_errors postgres_address postgres_database"
+        " postgres_schema ledger_postgres ledgers mark_postgres mark",
         "words places",
     ),
     (
