@@ -345,7 +345,8 @@ def _versions(patient: Patient) -> Iterator[Check]:
     found += [f"{package} {version}" for package, version in installed.items() if version]
     yield Check(OK, "versions", ", ".join(found))
     for package in (package for package, version in installed.items() if version is None):
-        yield Check(FAIL, "versions", f"{package} is missing", f"pip install {package}")
+        hint = "pip install 'psycopg[binary]'" if package == "psycopg" else f"pip install {package}"
+        yield Check(FAIL, "versions", f"{package} is missing", hint)
     if sqlite3.sqlite_version_info < (3, 34):
         yield Check(FAIL, "versions", f"sqlite {sqlite3.sqlite_version}: 3.34 is needed")
 

@@ -29,13 +29,24 @@ def open_ledger(
 
         space = where.namespace
         return ledger_sqlite.open_ledger(where.address, caller, create, network, to_read, space)
+    _check_psycopg(where)
+    from jobrun import ledger_postgres
+
+    return ledger_postgres.open_ledger(where.address, caller, create, where.namespace, clock)
+
+
+def _check_psycopg(where: Where) -> None:
     try:
-        from jobrun import ledger_postgres
+        import psycopg  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"ledger {where.name}: {error.name} is not installed", "pip install 'jobrun[postgres]'"
         ) from error
-    return ledger_postgres.open_ledger(where.address, caller, create, where.namespace, clock)
+    except ImportError as error:  # psycopg alone is not enough
+        said = str(error).replace("\n", " ")
+        raise ConfigError(
+            f"ledger {where.name}: psycopg finds no libpq ({said})", "pip install 'psycopg[binary]'"
+        ) from error
 
 
 def is_there(where: Where) -> bool:

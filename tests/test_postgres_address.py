@@ -17,7 +17,7 @@ import pytest
 from jobrun.errors import ConfigError, StoreDown, UsageError
 from jobrun.ledger_postgres import open_ledger
 from tests import servers
-from tests.conftest import Jobrun, is_alive, until
+from tests.conftest import PYTHON, Jobrun, is_alive, until
 from tests.cut import cable
 from tests.scenes import posix
 
@@ -275,3 +275,25 @@ def test_names_in_any_script(jobrun: Jobrun, server: servers.Postgres, database:
         assert (found.status, "createdb --encoding UTF8" in found.stderr) == (78, True), found
     else:
         assert (found.status, "işlem" in jobrun("status").stdout) == (0, True), found
+
+
+WITHOUT_LIBPQ = """
+import ctypes.util, sys
+sys.modules["psycopg_c"] = sys.modules["psycopg_binary"] = None
+ctypes.util.find_library = lambda name: None
+from jobrun.__main__ import script; script()
+"""
+
+
+@pytest.mark.parametrize(("verb", "status"), [(RUN, 78), (("status",), 78), (("doctor",), 1)])
+def test_psycopg_without_libpq(on_postgres: Jobrun, verb: tuple[str, ...], status: int) -> None:
+    """78, and what to install."""
+    done = subprocess.run(
+        [PYTHON, "-c", WITHOUT_LIBPQ, *verb],
+        env=on_postgres.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done
+    told = done.stdout + done.stderr
+    assert "psycopg finds no libpq" in told
+    assert "pip install 'psycopg[binary]'" in told
+    assert "Traceback" not in told
