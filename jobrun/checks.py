@@ -11,7 +11,7 @@ from importlib import metadata
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from jobrun import lastcall, outbox, places
+from jobrun import lastcall, ledgers, outbox, places
 from jobrun.consent import YEAR_2000
 from jobrun.errors import JobrunError
 from jobrun.instants import DAY, MINUTE, iso
@@ -214,7 +214,7 @@ def _ledger(patient: Patient) -> Iterator[Check]:
     if patient.trouble is not None:
         yield Check(FAIL, "ledger", patient.trouble.message, patient.trouble.hint)
     elif patient.ledger is None:
-        yield Check(OK, "ledger", f"no ledger at {patient.where.name} yet")
+        yield _no_ledger_yet(patient.where)
     else:
         problems = patient.ledger.problems()
         for problem in problems:
@@ -222,6 +222,14 @@ def _ledger(patient: Patient) -> Iterator[Check]:
         if not problems:
             jobs = plural(len(patient.ledger.jobs()), "job")
             yield Check(OK, "ledger", f"{patient.where.name}: whole, {jobs}")
+
+
+def _no_ledger_yet(where: Where) -> Check:
+    try:
+        ledgers.try_to_make(where)
+    except JobrunError as error:
+        return Check(FAIL, "ledger", error.message, error.hint)
+    return Check(OK, "ledger", f"no ledger at {where.name} yet")
 
 
 def _outbox(patient: Patient) -> Iterator[Check]:
@@ -256,7 +264,10 @@ def _server(patient: Patient) -> Iterator[Check]:
 
 def _role(server: Server) -> Iterator[Check]:
     role = server.role
-    if not server.may_change:
+    if server.missing:
+        found = f"{role} may not {server.missing} in all of the tables"
+        yield Check(FAIL, "role", found, server.rights)
+    elif not server.may_change:
         found = f"{role}; the tables are {server.owner}'s, who alone can change them"
         hint = f"a new version is first called as {server.owner}; or GRANT {server.owner} TO {role}"
         yield Check(WARN, "role", found, hint)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from jobrun.ledger_sql import SqlLedger
 from jobrun.postgres_database import Database
-from jobrun.postgres_schema import bring_up_to_date
+from jobrun.postgres_schema import bring_up_to_date, try_out
 from jobrun.rows import Server
 
 if TYPE_CHECKING:
@@ -41,12 +42,24 @@ def open_ledger(
     return ledger
 
 
+def try_to_make(address: str, namespace: str | None) -> None:
+    """Make a ledger and take it back, where there is none. Raises as `open_ledger` does."""
+    with closing(Database(address, namespace)) as database:
+        try_out(database)
+
+
 _SERVER = """
 SELECT current_setting('server_version'),
        CAST(current_setting('server_version_num') AS integer),
        CAST(current_user AS text), r.rolsuper, CAST(pg_get_userbyid(c.relowner) AS text),
        pg_has_role(c.relowner, 'USAGE'),
-       current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid() = ?
+       current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid() = ?,
+       (SELECT coalesce(string_agg(verb, ', ' ORDER BY verb), '')
+          FROM unnest(ARRAY['DELETE', 'INSERT', 'SELECT', 'UPDATE']) AS verb
+         WHERE EXISTS (SELECT FROM pg_class AS t
+                        WHERE t.relnamespace = c.relnamespace AND t.relkind = 'r'
+                          AND starts_with(t.relname, 'jobrun_')
+                          AND NOT has_table_privilege(t.oid, verb)))
   FROM pg_roles AS r, pg_class AS c
  WHERE r.rolname = current_user AND c.oid = to_regclass('jobrun_meta')
 """
@@ -72,4 +85,4 @@ class PostgresLedger(SqlLedger):
 
     def server(self) -> Server | None:
         ((*found,),) = self._database.rows(_SERVER, (self._database.backend_pid,))
-        return Server._make(found)
+        return Server._make((*found, self._database.rights()))

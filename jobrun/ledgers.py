@@ -35,6 +35,14 @@ def open_ledger(
     return ledger_postgres.open_ledger(where.address, caller, create, where.namespace, clock)
 
 
+def try_to_make(where: Where) -> None:
+    """Whether a first call could make a ledger on a server, with the errors that it would raise."""
+    if not where.is_file:
+        from jobrun import ledger_postgres
+
+        ledger_postgres.try_to_make(where.address, where.namespace)
+
+
 def _check_psycopg(where: Where) -> None:
     try:
         import psycopg  # noqa: F401

@@ -63,12 +63,14 @@ SELECT pg_advisory_xact_lock({locks}, hashtext({schema} || '/' || {job}));
 {limit}SELECT CAST(pg_current_xact_id() AS text)
 """
 
-# Where there is no ledger yet it will be made in the first schema of the search path.
+# Of the schema that is named, else the first of the search path: whether a ledger is in it. That is
+# told to whoever may not use the schema, too.
 _MEET = """
 SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision), pg_is_in_recovery(),
-       coalesce((SELECT CAST(n.nspname AS text)
-                   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                  WHERE c.oid = to_regclass('jobrun_meta')), CAST(current_schema() AS text))
+       CAST(current_user AS text), CAST(s.name AS text),
+       EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                WHERE n.nspname = s.name AND c.relname = 'jobrun_meta')
+  FROM (SELECT coalesce(CAST(%s AS name), current_schema()) AS name) AS s
 """
 
 _READ = """
@@ -90,10 +92,10 @@ _HAS_LIMIT = 170_000
 class Database:
     """A connection to the server of an address; made anew between transactions, if it is gone.
 
-    `schema` holds the tables, or will: that of the name space, else what the search path leads to.
+    `schema` holds the tables, or will: that of the name space, else the first of the search path.
     Whatever is locked on the server is of a job *and* it. `version` is that of the ledger in it, 0
-    for none; `skew` is how many milliseconds `clock` is ahead of the server's. Raises ConfigError
-    (78) for a standby, and where no schema is there.
+    for none; `role` is who we are there; `skew` is how many milliseconds `clock` is ahead of the
+    server's. Raises ConfigError (78) for a standby, and where no schema is there.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Database:
         self._entered = ExitStack()
         self._streams = 0  # how many there have been
         self.schema = namespace or ""
+        self.role = ""
         self.version = 0
         self.skew: int | None = None
         try:
@@ -245,7 +248,7 @@ class Database:
             with suppress(psycopg.Error):
                 self._leave_pipeline()
             if not self._has_committed(number):
-                raise explained(error, self.address, 0) from error
+                raise explained(error, self.address, 0, self.rights()) from error
 
     def roll_back(self) -> None:
         with suppress(psycopg.Error):  # of a statement that nobody waits for any more
@@ -315,32 +318,60 @@ class Database:
 
     def _meet(self, clock: Callable[[], float] | None) -> None:
         """What must be known of the server and its ledger, in one round trip."""
-        # Not by the schema yet, where that is what is asked for.
-        version = "SELECT version FROM jobrun_meta"
-        asked = _translated(version, self.schema) if self.schema else version.encode()
         began = 0.0 if clock is None else clock()
         with self._errors():
-            try:
-                with self.connection.pipeline():
-                    server = self.connection.execute(_MEET)
-                    ledger = self.connection.execute(asked)
-                self.version = max((found for (found,) in ledger.fetchall()), default=-1)
-            except psycopg.errors.UndefinedTable:
-                pass
-            ended = 0.0 if clock is None else clock()
-            ((now, is_standby, found),) = server.fetchall()
+            (now, is_standby, self.role, schema, is_there), version = self._ask()
+        ended = 0.0 if clock is None else clock()
         if clock is not None:  # it was asked in the middle, more or less
             self.skew = round(((began + ended) / 2 - now) * 1000)
-        if self.version < 0:
-            raise DamagedLedger(f"ledger {self.address}: damaged, it does not say its version")
         if is_standby:
             raise ConfigError(
                 f"ledger {self.address}: a standby, where nothing can be written",
                 "the primary's address: postgresql://a,b/db?target_session_attrs=read-write",
             )
-        self.schema = self.schema or found or ""
-        if not self.schema:
+        if schema is None:
             raise no_schema(self.address)
+        self.schema = schema
+        if not is_there:  # what was found then is another's, further down the search path
+            return
+        if isinstance(version, psycopg.Error):
+            raise explained(version, self.address, 0, self._rights(is_there=True)) from version
+        if version < 0:
+            raise DamagedLedger(f"ledger {self.address}: damaged, it does not say its version")
+        self.version = version
+
+    def _ask(self) -> tuple[tuple[Any, ...], int | psycopg.Error]:
+        """What the server says of itself; the ledger's version, or why it is not to be read."""
+        # Not by the schema yet, where that is what is asked for.
+        text = "SELECT version FROM jobrun_meta"
+        asked = _translated(text, self.schema) if self.schema else text.encode()
+        version: int | psycopg.Error = 0
+        try:
+            with self.connection.pipeline():
+                server = self.connection.execute(_MEET, (self.schema or None,))
+                ledger = self.connection.execute(asked)
+            version = max((found for (found,) in ledger.fetchall()), default=-1)
+        except psycopg.errors.UndefinedTable:
+            pass
+        except psycopg.errors.InsufficientPrivilege as error:
+            version = error
+        return server.fetchall()[0], version
+
+    def rights(self) -> str:
+        """The statements with which its role may do all that a call does."""
+        return self._rights(self.version > 0)
+
+    def _rights(self, is_there: bool) -> str:
+        schema, role = quoted(self.schema), quoted(self.role)
+        if is_there:
+            return (
+                f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT, INSERT, UPDATE, DELETE"
+                f" ON ALL TABLES IN SCHEMA {schema} TO {role}"
+            )
+        return (
+            f"CREATE SCHEMA IF NOT EXISTS {schema}; GRANT USAGE, CREATE ON SCHEMA {schema} TO"
+            f" {role}; or --namespace with the name of a schema that it may use"
+        )
 
     def _alive(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self.connection.closed:
@@ -376,7 +407,7 @@ class Database:
         try:
             yield
         except psycopg.Error as error:
-            meaning = explained(error, self.address, patience)
+            meaning = explained(error, self.address, patience, self.rights())
             if meaning is error:
                 raise
             raise meaning from error

@@ -34,11 +34,7 @@ _MEANING: dict[str, tuple[type[JobrunError], str, str]] = {
         "can't be written, the server is a standby or read-only",
         "the primary's address: postgresql://a,b/db?target_session_attrs=read-write",
     ),
-    "42501": (
-        LedgerError,
-        "the role may not do that",
-        "GRANT it what jobrun's tables want, or make a schema for it: CREATE SCHEMA jobrun",
-    ),
+    "42501": (LedgerError, "the role may not do that", "{rights}"),
     "23": (
         Contradiction,
         "damaged, what it holds and what is to be written contradict each other",
@@ -110,8 +106,11 @@ _WORDS = {
 }
 
 
-def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
-    """The error of ours that says what PostgreSQL means; a bug of ours stays what it is."""
+def explained(error: psycopg.Error, address: str, patience: float, rights: str) -> Exception:
+    """The error of ours that says what PostgreSQL means; a bug of ours stays what it is.
+
+    `patience`: seconds that were waited for others. `rights`: what grants the role all of them.
+    """
     said = str(error).strip().partition("\n")[0]
     code = error.sqlstate or ""
     if code in _TIMED_OUT:
@@ -124,7 +123,8 @@ def explained(error: psycopg.Error, address: str, patience: float) -> Exception:
     kind, rule, hint = _MEANING.get(code) or _MEANING.get(code[:2]) or (None, "", "")
     if kind is None:
         return error
-    return kind(f"ledger {address}: {rule.format(patience=patience)} ({said}, {code})", hint)
+    rule = rule.format(patience=patience)
+    return kind(f"ledger {address}: {rule} ({said}, {code})", hint.format(rights=rights))
 
 
 def not_connected(error: psycopg.Error, address: str) -> JobrunError:

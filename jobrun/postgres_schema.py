@@ -44,21 +44,32 @@ def bring_up_to_date(database: Database, create: bool) -> bool:
     return version == 0 and made[0]
 
 
+def try_out(database: Database) -> None:
+    """What `bring_up_to_date` would do for a new ledger; nothing of it stays."""
+    with database.writing() as transaction:
+        _migrate(database, scripts())
+        transaction.roll_back()
+
+
 def _migrate_once(database: Database, migrations: Sequence[str]) -> bool:
     """Whether it was done here."""
-    schema = quoted(database.schema)
     with database.writing():
-        ((there,),) = database.rows("SELECT to_regclass('jobrun_meta') IS NOT NULL")
-        version = database.rows("SELECT version FROM jobrun_meta")[0][0] if there else 0
-        if version >= len(migrations):
-            return False
-        # Asked first: whoever may not make a schema may not make one that is there, either.
-        if not there and not database.rows(_SCHEMA, (database.schema,)):
-            database.run_script(f"CREATE SCHEMA {schema}")
-        # What is made is made there, and functions find it there, whoever calls them.
-        database.run_script(f"SET LOCAL search_path = {schema}, pg_temp")
-        database.run_script(migrations[version])
-        database.change("UPDATE jobrun_meta SET version = ?", (version + 1,))
+        return _migrate(database, migrations)
+
+
+def _migrate(database: Database, migrations: Sequence[str]) -> bool:
+    schema = quoted(database.schema)
+    ((there,),) = database.rows("SELECT to_regclass('jobrun_meta') IS NOT NULL")
+    version = database.rows("SELECT version FROM jobrun_meta")[0][0] if there else 0
+    if version >= len(migrations):
+        return False
+    # Asked first: whoever may not make a schema may not make one that is there, either.
+    if not there and not database.rows(_SCHEMA, (database.schema,)):
+        database.run_script(f"CREATE SCHEMA {schema}")
+    # What is made is made there, and functions find it there, whoever calls them.
+    database.run_script(f"SET LOCAL search_path = {schema}, pg_temp")
+    database.run_script(migrations[version])
+    database.change("UPDATE jobrun_meta SET version = ?", (version + 1,))
     return True
 
 

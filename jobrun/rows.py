@@ -311,6 +311,8 @@ class Server(NamedTuple):
     synchronous_commit: str
     fsync: str
     is_direct: bool  # False: a pooler is in between
+    missing: str  # what the role may not do with each of the tables: "DELETE, UPDATE"
+    rights: str  # the statements that let it
 
 
 class Setting(NamedTuple):

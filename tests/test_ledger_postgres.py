@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,13 @@ import psycopg
 import pytest
 
 from jobrun import postgres_schema, rows
-from jobrun.errors import ConfigError, LedgerError, Refused, UsageError
+from jobrun.errors import ConfigError, LedgerError, NoLedger, Refused, UsageError
 from jobrun.instants import HOUR, iso
 from jobrun.ledger_postgres import PostgresLedger, open_ledger
 from jobrun.places import without_password
 from jobrun.postgres_database import Database
 from jobrun.rows import Breaker, Gap, Opened, Opening
+from tests.conftest import Jobrun
 from tests.ledger_calls import (
     CALLER,
     ELEVEN,
@@ -143,13 +145,136 @@ def test_a_ledger_that_does_not_say_its_version(ledger: PostgresLedger) -> None:
         open_ledger(ledger.address)
 
 
-def test_a_role_that_may_not_make_tables(ledger: PostgresLedger, empty: str) -> None:
-    """74, with what to grant."""
+@pytest.mark.parametrize(
+    ("grants", "said"),
+    [
+        ((), "permission denied for schema"),
+        (("USAGE ON SCHEMA {schema}",), "permission denied for table jobrun_meta"),
+        (
+            ("USAGE ON SCHEMA {schema}", "SELECT ON ALL TABLES IN SCHEMA {schema}"),
+            "permission denied for table jobrun_",
+        ),
+    ],
+)
+def test_a_role_that_may_not_use_the_tables(
+    ledger: PostgresLedger, grants: tuple[str, ...], said: str
+) -> None:
+    """74, with what to grant: that is enough."""
+    schema = ledger.namespace
+    with role(ledger, *(grant.format(schema=schema) for grant in grants)) as address:
+        plain = address.partition("?")[0]
+        with pytest.raises(LedgerError, match=said) as caught:
+            work_of(plain, schema)
+        sql(ledger, *(caught.value.hint or "").split("; "))
+        work_of(plain, schema)
+    assert len(ledger.runs()) == 1
+
+
+@pytest.mark.parametrize("grants", [(), ("USAGE ON SCHEMA {schema}",)])
+def test_a_role_that_may_not_make_the_tables(
+    ledger: PostgresLedger, empty: str, grants: tuple[str, ...]
+) -> None:
+    """74, with what to grant, or the option for another place."""
     schema = empty.rpartition("D")[2]
-    with role(ledger, f"USAGE ON SCHEMA {schema}") as address:
+    with role(ledger, *(grant.format(schema=schema) for grant in grants)) as address:
+        plain = address.partition("?")[0]
         with pytest.raises(LedgerError, match="permission denied") as caught:
-            open_ledger(address)
-        assert "CREATE SCHEMA" in (caught.value.hint or "")
+            work_of(plain, schema)
+        *statements, otherwise = (caught.value.hint or "").split("; ")
+        assert "--namespace" in otherwise
+        sql(ledger, *statements)
+        work_of(plain, schema)
+
+
+def test_a_role_that_may_not_make_a_schema(ledger: PostgresLedger) -> None:
+    """74: its administrator makes it."""
+    with role(ledger) as address:
+        plain, schema = address.partition("?")[0], f"of_{ledger.namespace}"
+        with pytest.raises(LedgerError, match="permission denied for database") as caught:
+            work_of(plain, schema)
+        try:
+            sql(ledger, *(caught.value.hint or "").split("; ")[:2])
+            work_of(plain, schema)
+        finally:
+            sql(ledger, f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+@pytest.mark.parametrize(
+    "grants",
+    [
+        ("USAGE ON SCHEMA {schema}",),
+        ("USAGE ON SCHEMA {schema}", "SELECT ON ALL TABLES IN SCHEMA {schema}"),
+        (
+            "USAGE ON SCHEMA {schema}",
+            "SELECT, INSERT, DELETE ON ALL TABLES IN SCHEMA {schema}",
+            "UPDATE ON {schema}.jobrun_job",
+        ),
+    ],
+)
+def test_doctor_knows_what_a_run_may_not(
+    jobrun: Jobrun, ledger: PostgresLedger, grants: tuple[str, ...]
+) -> None:
+    """Where a run is 74 it fails, with the same remedy; with that all is well."""
+    schema = ledger.namespace
+    with role(ledger, *(grant.format(schema=schema) for grant in grants)) as address:
+        jobrun.environment |= {"JOBRUN_LEDGER": address, "JOBRUN_HOME": str(jobrun.folder)}
+        assert jobrun(*HOURLY).status == 74
+        (failed,) = failures(jobrun)
+        assert "may not" in failed["found"]
+        sql(ledger, *failed["hint"].split("; "))
+        assert failures(jobrun) == []
+        assert jobrun(*HOURLY).status == 0
+
+
+def test_doctor_knows_what_a_first_run_may_not(
+    jobrun: Jobrun, ledger: PostgresLedger, empty: str
+) -> None:
+    """It tries to make the ledger, and makes none."""
+    with role(ledger, f"USAGE ON SCHEMA {empty.rpartition('D')[2]}") as address:
+        jobrun.environment |= {"JOBRUN_LEDGER": address, "JOBRUN_HOME": str(jobrun.folder)}
+        assert jobrun(*HOURLY).status == 74
+        (failed,) = failures(jobrun)
+        assert failed["name"] == "ledger"
+        sql(ledger, *failed["hint"].split("; ")[:2])
+        assert failures(jobrun) == []
+        assert sql(ledger, "SELECT to_regclass('jobrun_meta')") == [(None,)]
+        assert jobrun(*HOURLY).status == 0
+
+
+HOURLY = ("run", "sales", "--every", "1h", "--", "true")
+
+
+def failures(jobrun: Jobrun) -> list[dict[str, Any]]:
+    """What doctor calls broken."""
+    found = jobrun("doctor", "--json")
+    failed = [check for check in json.loads(found.stdout)["checks"] if check["grade"] == "FAIL"]
+    assert found.status == bool(failed)
+    return failed
+
+
+def work_of(address: str, schema: str) -> None:
+    """A call that runs."""
+    with closing(open_ledger(address, CALLER, namespace=schema)) as ledger:
+        run(ledger, TEN)
+
+
+def test_a_ledger_further_down_the_search_path_is_another(ledger: PostgresLedger) -> None:
+    """The first schema is the one, also where another has tables, or ones that we may not read."""
+    schema = ledger.namespace
+    own = f"own_{schema}"
+    for grants in ((), (f"SELECT ON ALL TABLES IN SCHEMA {schema}",)):
+        with role(ledger, f"USAGE ON SCHEMA {schema}", *grants) as address:
+            sql(ledger, f"CREATE SCHEMA {own} AUTHORIZATION nobody_{schema}")
+            path = address.replace(f"%3D{schema}", f"%3D{own},{schema}")
+            try:
+                with pytest.raises(NoLedger):
+                    open_ledger(path, create=False)
+                with closing(open_ledger(path, CALLER)) as made:
+                    assert (made.created, made.namespace) == (True, own)
+                    run(made, TEN)
+            finally:
+                sql(ledger, f"DROP SCHEMA {own} CASCADE")
+    assert ledger.runs() == []
 
 
 @pytest.mark.usefixtures("empty")
