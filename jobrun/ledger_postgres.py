@@ -27,9 +27,10 @@ def open_ledger(
     With `namespace` its tables are in the schema of that name, else where the role's search path
     leads to. `clock`: seconds since 1970; with it `skew` is known.
 
-    Raises UsageError (2) for what is no address, ConfigError (78) for a standby, LedgerError (74)
-    for a database that has no ledger and is not to get one, or a newer one, or that can't be
-    written, Refused (75) for one that is out of reach or busy.
+    Raises UsageError (2) for what is no address, ConfigError (78) for one that leads nowhere or to
+    a standby, or whose server does not let us in, LedgerError (74) for a database that has no
+    ledger and is not to get one, or a newer one, or that can't be written, Refused (75) for one
+    that is out of reach or busy.
     """
     database = Database(address, namespace, clock)
     try:
