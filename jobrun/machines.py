@@ -225,9 +225,11 @@ class MachinesLock:
         return MachinesLock(here, self._of_all, self.check_others, self._host, slot)
 
     def is_elsewhere(self, run: RunRow) -> bool:
+        from jobrun import process  # loaded where the lock is had
+
         if run.slot is None and self._is_taken:
             # Its lock is ours. Right after a restart of the server its holder may not have had the
             # time to take it again.
-            return run.host != self._host and not self._shared.is_settled()
+            return not (process.is_here(run, self._host) or self._shared.is_settled())
         shared = self._of_all(run.slot)
         return not (shared.is_free() and shared.is_settled())

@@ -20,13 +20,14 @@ if sys.platform == "win32":
         Child,
         ask_wrapper,
         command_alive,
+        is_here,
         left_of,
         start,
         wrapper_alive,
     )
 else:
     from jobrun.process_posix import Child, start
-    from jobrun.tree import ask_wrapper, command_alive, left_of, wrapper_alive
+    from jobrun.tree import ask_wrapper, command_alive, is_here, left_of, wrapper_alive
 
 __all__ = [
     "Child",
@@ -35,6 +36,7 @@ __all__ = [
     "ask_wrapper",
     "catch",
     "command_alive",
+    "is_here",
     "left_of",
     "start",
     "wrapper_alive",

@@ -321,8 +321,13 @@ class _Pump:
             return -1
 
 
+def is_here(run: RunRow, host: str) -> bool:
+    """Whether this run's processes can be looked up from here, on `host`, be they alive or not."""
+    return run.host == host
+
+
 def wrapper_alive(run: RunRow) -> bool:
-    """Whether the jobrun that recorded this run, on this host, still lives."""
+    """Whether the jobrun that recorded this run, here, still lives."""
     if run.pid is None or run.birth is None:
         return False
     return run.birth == f"windows {_created(run.pid)}"

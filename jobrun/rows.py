@@ -236,7 +236,7 @@ class RunRow(NamedTuple):
     host: str
     pid: int | None
     child_pid: int | None
-    birth: str | None  # boot id and start times, to tell a process from a later one with its pid
+    birth: str | None  # boot, pid namespace, start times: tells a process from others of its pid
     user: str
     terminal: bool
     started: int

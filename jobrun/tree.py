@@ -52,8 +52,19 @@ def birth(pid: int) -> str:
     return f"{tree_proc.boot()} {own or 0} {child or 0}"
 
 
+def is_here(run: RunRow, host: str) -> bool:
+    """Whether this run's processes can be looked up from here, be they alive or not.
+
+    Containers and machines may share a name, and a machine may be renamed: the birth tells.
+    `host`, the name of this one, does only where the birth names neither.
+    """
+    if not _HAS_PROC or run.birth is None:
+        return run.host == host
+    return _parts(run.birth)[0] == tree_proc.boot()
+
+
 def wrapper_alive(run: RunRow) -> bool:
-    """Whether the jobrun that recorded this run, on this host, still lives."""
+    """Whether the jobrun that recorded this run, here, still lives."""
     if run.pid is None or run.birth is None:
         return False
     if not _HAS_PROC:
@@ -93,7 +104,7 @@ def ask_wrapper(run: RunRow, number: int) -> bool:
 
 
 def left_of(run: RunRow, marker: Marker) -> Tree | None:
-    """The tree of a run whose wrapper is gone; None where nothing of it is alive on this host."""
+    """The tree of a run whose wrapper is gone; None where nothing of it is alive here."""
     if run.child_pid is None or run.birth is None or not command_alive(run, marker):
         return None
     if not _HAS_PROC:
@@ -102,7 +113,7 @@ def left_of(run: RunRow, marker: Marker) -> Tree | None:
 
 
 def command_alive(run: RunRow, marker: Marker) -> tuple[int, ...]:
-    """Pids that are left of this run's tree, on this host."""
+    """Pids that are left of this run's tree, here."""
     if run.child_pid is None or run.birth is None:
         return ()
     if not _HAS_PROC:

@@ -1,25 +1,31 @@
-"""jobrun on another machine: it has another name, and sees no processes but its own.
+"""jobrun on another machine, or in a container: it has a name, and sees no processes but its own.
 
 python -m tests.other_host HOST SECONDS ARGS     at this instant, or `-`: now
+
+`web@1` and `web@2` are two of one name.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+
+
+def be(host: str) -> None:
+    """In this process: pids are those of another boot."""
+    from jobrun import call, tree_proc
+
+    call.host_name = lambda: name_of(host)
+    tree_proc.boot = lambda: host
+
+
+def name_of(host: str) -> str:
+    return host.partition("@")[0]
 
 
 def run(host: str, now: str, argv: list[str]) -> None:
-    from jobrun import call, process
     from tests import frozen
 
-    def of_this_host(look: Callable[..., Any], nothing: object) -> Callable[..., Any]:
-        return lambda run, *more: look(run, *more) if run.host == host else nothing
-
-    call.host_name = lambda: host
-    process.wrapper_alive = of_this_host(process.wrapper_alive, False)
-    process.command_alive = of_this_host(process.command_alive, ())
+    be(host)
     if now != "-":
         sys.exit(frozen.run(float(now), argv))
     from jobrun.__main__ import script

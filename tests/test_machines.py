@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests import servers
+from tests import other_host, servers
 from tests.conftest import PYTHON, Jobrun, instant, is_alive, line_of, until
 from tests.ledger_calls import schema_of
 from tests.scenes import Held, altered, field, linux
@@ -48,14 +48,15 @@ class Machine(Jobrun):
     def __init__(self, folder: Path, host: str, address: str) -> None:
         folder.mkdir()
         super().__init__(folder)
-        self.host = host
+        self.boot = host
+        self.host = other_host.name_of(host)
         self.address = address
         self.environment |= {"JOBRUN_LEDGER": address, "JOBRUN_HOME": str(folder)}
         self._started: list[subprocess.Popen[bytes]] = []
 
     def argv(self, *argv: str, now: str | None = None) -> list[str]:
         seconds = "-" if now is None else str(instant(now))
-        return [PYTHON, *self.program, self.host, seconds, *argv]
+        return [PYTHON, *self.program, self.boot, seconds, *argv]
 
     def start(self, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
         self._started.append(super().start(*argv, **options))
@@ -178,24 +179,35 @@ def test_a_session_that_is_ended(alpha: Machine, beta: Machine, lock: SessionLoc
     assert runs(alpha) == [("alpha", 1, "succeeded")] * 2
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
-def test_a_server_that_is_restarted(tmp_path: Path, how: signal.Signals) -> None:
-    """The command goes on; who comes right then leaves its holder the time to be there again."""
+@pytest.mark.parametrize(
+    ("how", "hosts"),
+    [
+        (signal.SIGINT, ("alpha", "beta")),
+        (signal.SIGQUIT, ("alpha", "beta")),
+        (signal.SIGQUIT, ("web@1", "web@2")),
+    ],
+    ids=["fast", "immediate", "namesakes"],
+)
+def test_a_server_that_is_restarted(
+    tmp_path: Path, how: signal.Signals, hosts: tuple[str, str]
+) -> None:
+    """The command goes on; who comes right then leaves its holder the time to be there again, also
+    where that has the same name."""
     with servers.own_postgres() as server:
-        alpha = Machine(tmp_path / "alpha", "alpha", server.address)
-        beta = EarlyMachine(tmp_path / "beta", "beta", server.address)
+        alpha = Machine(tmp_path / "alpha", hosts[0], server.address)
+        beta = EarlyMachine(tmp_path / "beta", hosts[1], server.address)
         more = ("--first", "2026-09-04T10:00Z", "--lock-ttl", "5m")
         held = Held(alpha, "sales", *HOURLY, *more, now=NOW)
         os.kill(held.wrapper.pid, signal.SIGSTOP)
         server.stop(how)
         server.start()
         early = beta("run", "sales", *HOURLY, "--", "echo", "ran", now=NOW)
-        assert field(early.stderr, "holder") == f"alpha:{held.wrapper.pid}"
+        assert field(early.stderr, "holder") == f"{alpha.host}:{held.wrapper.pid}"
         os.kill(held.wrapper.pid, signal.SIGCONT)
         taken = f"SELECT 1 FROM pg_stat_activity WHERE application_name LIKE '%{held.wrapper.pid}'"
         until(lambda: alpha.rows(taken), "the lock taken again")
         assert held.release().status == 0
-        assert runs(alpha) == [("alpha", 1, "succeeded")] * 2
+        assert runs(alpha) == [(alpha.host, 1, "succeeded")] * 2
         alpha.end()
         beta.end()
 

@@ -22,10 +22,9 @@ from typing import Any, NamedTuple, NoReturn
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from jobrun import call as call_module
-from jobrun import lock_file, process, sqlite_schema
+from jobrun import lock_file, sqlite_schema
 from jobrun.__main__ import main
-from tests import servers
+from tests import other_host, servers
 from tests.as_user import import_all
 from tests.conftest import until
 
@@ -93,7 +92,7 @@ class Host(NamedTuple):
             for fd, standard in ((null, 0), (null, 1), (err, 2)):
                 os.dup2(fd, standard)
             os.chdir(self.folder)
-            be_host(self.name)
+            other_host.be(self.name)
             if before is not None:
                 before()
             environ = {"PATH": os.environ["PATH"], "JOBRUN_HOME": str(self.folder)}
@@ -104,17 +103,6 @@ class Host(NamedTuple):
             with contextlib.suppress(OSError):
                 sys.stderr.flush()
             os._exit(code)
-
-
-def be_host(name: str) -> None:
-    """In this process: another name, and no sight of the processes of others."""
-
-    def of_this_host(look: Callable[..., Any], nothing: object) -> Callable[..., Any]:
-        return lambda run, *more: look(run, *more) if run.host == name else nothing
-
-    call_module.host_name = lambda: name
-    process.wrapper_alive = of_this_host(process.wrapper_alive, False)
-    process.command_alive = of_this_host(process.command_alive, ())
 
 
 @contextmanager
