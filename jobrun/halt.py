@@ -19,7 +19,7 @@ from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused
 from jobrun.ladder import PATIENCE, Ladder
 from jobrun.ledgers import open_ledger
 from jobrun.plans import Plan
-from jobrun.rows import LOST, JobRow, Opening, RunRow
+from jobrun.rows import FAILURES, LOST, JobRow, Opening, RunRow
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
@@ -109,15 +109,39 @@ def _tell_only(halt: Halt, found: Sequence[RunRow]) -> int:
 
 
 def _refuse_elsewhere(halt: Halt) -> None:
-    """A run of another host, or container, can't be asked from here, nor can it be called gone."""
-    for run in halt.ledger.open_runs(halt.job.name):
-        if run.host != halt.call.caller.host:
-            raise Refused(
-                f'job "{run.job}": run {run.id} is of host {run.host}, this is'
-                f" {halt.call.caller.host}",
-                f"there: {options.typed('stop', run.job)}; where that host is gone, the next call"
-                " finds it lost",
-            )
+    """What another machine or container runs can't be asked from here, nor a call there that waits
+    for its next try: as long as it lives it has its lock."""
+    call, ledger, name = halt.call, halt.ledger, halt.job.name
+    for run in ledger.open_runs(name):
+        if not _is_here(halt, run) and locks.is_under_way(run, call, ledger):
+            gone = "where that is gone, the next call finds it lost"
+            raise _of_another(halt, run, f"run {run.id}", gone)
+    for run in ledger.runs(job=name, limit=1):
+        if run.outcome in FAILURES and not _is_here(halt, run) and _is_kept(halt, run):
+            what = f"the call of run {run.id}, which waits to try again,"
+            pause = f"{options.typed('pause', name)} keeps a scheduled one from trying again"
+            raise _of_another(halt, run, what, pause)
+
+
+def _is_here(halt: Halt, run: RunRow) -> bool:
+    return process.is_here(run, halt.call.caller.host)
+
+
+def _is_kept(halt: Halt, run: RunRow) -> bool:
+    """Whether its call still has the lock, and not another, which has just begun."""
+    holder = f"{run.host}:{run.pid}"
+    lock = run, halt.call, halt.ledger
+    return locks.is_held(*lock) and holder.startswith(locks.holder(*lock))
+
+
+def _of_another(halt: Halt, run: RunRow, what: str, more: str) -> Refused:
+    here = halt.call.caller.host
+    whose = f"host {run.host}, this is {here}"
+    if run.host == here:
+        whose = f"another machine or container that is called {here}, too"
+    return Refused(
+        f'job "{run.job}": {what} is of {whose}', f"there: {options.typed('stop', run.job)}; {more}"
+    )
 
 
 def _tell(halt: Halt, what: str, run: RunRow, **more: object) -> None:
@@ -189,7 +213,7 @@ def _wait(halt: Halt, runs: Sequence[RunRow], seconds: float) -> list[RunRow]:
 def _tell_end(halt: Halt, asked: RunRow) -> None:
     """How its last run ended: it may have begun another one before it was asked."""
     runs = halt.ledger.runs(job=asked.job, limit=RECENT)
-    last = next((run for run in runs if (run.host, run.pid) == (asked.host, asked.pid)), asked)
+    last = next((run for run in runs if run.pid == asked.pid and _is_here(halt, run)), asked)
     more = {"exit": last.exit_code, "outcome": last.outcome or LOST, "took": last.took}
     _tell(halt, "stopped", last, **more)
 

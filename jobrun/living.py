@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from jobrun import locks, places, process
+from jobrun import locks, process
 from jobrun.errors import LedgerError
 from jobrun.rows import RunRow
 from jobrun.value import NamedTuple
@@ -62,14 +62,14 @@ def judge_open_runs(
         lock.check_others(open_runs)
     for row in open_runs:
         is_tried = by_lock and row.slot not in (None, slot)
-        pids = () if is_tried and _is_held(row, call) else _left_of(row, call)
+        pids = () if is_tried and locks.is_held_here(row, call) else _left_of(row, call)
         if pids is None and lock is not None and (row.slot is None or row.slot != slot):
             pids = () if lock.is_elsewhere(row) else None
         if pids is not None:
             judged.living.append(Living(row, pids))
         elif not _has_ended_since(ledger, row):
-            if row.host != call.caller.host:
-                _refuse_shared(row, call)
+            if locks.is_doubtful(row, call):
+                raise _of_another_host(row, call)
             judged.lost.append(row)
     return judged
 
@@ -80,15 +80,6 @@ def _left_of(row: RunRow, call: Call) -> tuple[int, ...] | None:
         return ()
     marker = {"JOBRUN_RUN_ID": str(row.id), "JOBRUN_LEDGER": call.ledger}
     return process.command_alive(row, marker) or None
-
-
-def _is_held(row: RunRow, call: Call) -> bool:
-    """Whether its wrapper or guardian has its slot, in whatever container they are."""
-    lock = locks.of_this_machine(row.job, call, row.slot)
-    try:
-        return not lock.acquire()
-    finally:
-        lock.release()
 
 
 def _has_ended_since(ledger: Ledger, row: RunRow) -> bool:
@@ -102,11 +93,9 @@ def keys_of(living: Iterable[Living]) -> frozenset[str]:
     return frozenset(each.run.key for each in living if each.run.key is not None)
 
 
-def _refuse_shared(row: RunRow, call: Call) -> None:
-    """A lock on a network filesystem may be free although its holder, on another host, is not."""
-    if places.filesystem_of(call.where) in places.NETWORK:
-        raise LedgerError(
-            f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
-            f" {row.host} has not ended: this host is {call.caller.host}",
-            "a ledger on a local disk of each host",
-        )
+def _of_another_host(row: RunRow, call: Call) -> LedgerError:
+    return LedgerError(
+        f"the ledger {call.ledger} is on a network filesystem, and run {row.id} of host"
+        f" {row.host} has not ended: this host is {call.caller.host}",
+        "a ledger on a local disk of each host",
+    )

@@ -73,12 +73,9 @@ def check(job: Job, call: Call) -> None:
         )
 
 
-def is_under_way(run: RunRow, call: Call, ledger: Ledger) -> bool:
-    """Whether a run of another machine has its lock; also where that can't be told."""
-    try:
-        return not _is_free(run, call, ledger, _terms_of_runs(run.job, ledger))
-    except JobrunError:
-        return True
+def lock_of(run: RunRow, call: Call, ledger: Ledger) -> SharedLock:
+    """What a run of any machine has as long as it is under way."""
+    return _shared(run.job, call, ledger, _terms_of_runs(run.job, ledger), run.slot)
 
 
 def _check_others(runs: Sequence[RunRow], call: Call, ledger: Ledger, kind: str) -> None:
@@ -90,7 +87,7 @@ def _check_others(runs: Sequence[RunRow], call: Call, ledger: Ledger, kind: str)
     for run in runs:
         who = f"run {run.id} of host {run.host}"
         try:
-            if _is_free(run, call, ledger, theirs):
+            if not is_held(lock_of(run, call, ledger)):
                 continue
         except StoreDown:
             raise
@@ -104,11 +101,6 @@ def _check_others(runs: Sequence[RunRow], call: Call, ledger: Ledger, kind: str)
             f'job "{run.job}": {who} goes by the lock {theirs.kind}, and this call by {ours}',
             f"JOBRUN_LOCK={theirs.kind} for all that call it; another one once that run has ended",
         )
-
-
-def _is_free(run: RunRow, call: Call, ledger: Ledger, terms: Terms) -> bool:
-    shared = _shared(run.job, call, ledger, terms, run.slot)
-    return shared.is_free() and shared.is_settled()
 
 
 def _place(kind: str) -> tuple[str, int, int] | None:
@@ -231,5 +223,9 @@ class MachinesLock:
             # Its lock is ours. Right after a restart of the server its holder may not have had the
             # time to take it again.
             return not (process.is_here(run, self._host) or self._shared.is_settled())
-        shared = self._of_all(run.slot)
-        return not (shared.is_free() and shared.is_settled())
+        return is_held(self._of_all(run.slot))
+
+
+def is_held(shared: SharedLock) -> bool:
+    """Whether somebody has it, or had it until a moment ago and may take it again."""
+    return not (shared.is_free() and shared.is_settled())

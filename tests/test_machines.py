@@ -277,6 +277,45 @@ def test_what_runs_on_another_machine_is_seen(
     assert "lost" in beta("history", now=NOW).stdout
 
 
+def test_what_a_namesake_runs_is_seen_and_stopped_there(
+    tmp_path: Path, alpha: Machine, lock: SessionLock
+) -> None:
+    """Its pids are none of ours, though its name is; the server knows who has the lock."""
+    one = Machine(tmp_path / "one", "web@1", alpha.address)
+    two = Machine(tmp_path / "two", "web@2", alpha.address)
+    held = Held(one, "sales", *HOURLY, now=NOW)
+    for look in (("status",), ("show", "sales"), ("history",)):
+        seen = two(*look, now=NOW).stdout
+        assert ("running" in seen, "lost" in seen) == (True, False)
+    refused = two("stop", "sales", now=NOW)
+    assert (refused.status, "another machine or container that" in refused.stderr) == (75, True)
+    assert one("stop", "sales", now=NOW).status == 0
+    held.release()
+    assert "what=not-running" in two("stop", "sales", now=NOW).stderr
+    held = Held(one, "sales", *HOURLY, now=NOW)
+    one.crash(held)
+    until(lambda: lock.is_free() and lock.is_settled(), "the lock")
+    assert "what=not-running" in two("stop", "sales", now=NOW).stderr
+    assert "lost" in two("history", now=NOW).stdout
+
+
+def test_what_another_machine_waits_for_is_stopped_there(alpha: Machine, beta: Machine) -> None:
+    """Between two tries no run is under way, but its call has the lock."""
+    more = ("--retries", "1", "--retry-delay", "30s")
+    fails = ("sh", "-c", f"touch {alpha.folder}/tried; exit 1")
+    call = alpha.start("run", "sales", *HOURLY, *more, "--", *fails, now=NOW)
+    until((alpha.folder / "tried").exists, "the first try")
+    until(lambda: ("alpha", 1, "failed") in runs(alpha), "its record")
+    refused = beta("stop", "sales", now=NOW)
+    assert refused.status == 75
+    told = "the call of run 1, which waits to try again, is of host alpha, this is beta"
+    assert told in refused.stderr
+    assert "what=stopped" in alpha("stop", "sales", now=NOW).stderr
+    call.communicate(timeout=20)
+    assert "what=not-running" in beta("stop", "sales", now=NOW).stderr
+    assert runs(alpha) == [("alpha", 1, "failed")]
+
+
 def test_replicas_of_one_crontab(alpha: Machine, beta: Machine, tmp_path: Path) -> None:
     """A short job, one of three late: it runs once a window."""
     gamma = Machine(tmp_path / "gamma", "gamma", alpha.address)

@@ -263,6 +263,26 @@ def test_D10_a_ledger_that_another_host_uses_over_the_network_is_refused(
     assert not (jobrun.folder / "ran").exists()
 
 
+@linux
+@pytest.mark.parametrize(
+    "column", ["host = 'old-name'", "birth = 'boot-of-then/pid:[1] 3 4'"], ids=["name", "boot"]
+)
+def test_D10_a_host_that_was_renamed_or_started_again_is_no_other(
+    jobrun: Jobrun, column: str
+) -> None:
+    """Its run is lost, for `status`, `stop` and the next call: nobody else could have it."""
+    jobrun("run", "a", "--", "true", now=NOW)
+    jobrun.change(
+        f"update jobrun_run set {column}, ended = null, outcome = null, took = null,"
+        " exit_code = null, output_bytes = null"
+    )
+    nfs = NETWORK.format("nfs4")
+    assert "lost" in altered(jobrun, nfs, "status", "a", now=NOW).stdout
+    assert "what=not-running" in altered(jobrun, nfs, "stop", "a", now=NOW).stderr
+    found = altered(jobrun, nfs, "run", "a", "--", "echo", "ran", now=NOW)
+    assert (found.status, found.stdout, "LOST job=a" in found.stderr) == (0, "ran\n", True)
+
+
 REMOVED = {
     "removed": "rm -f jobrun.db jobrun.db-wal jobrun.db-shm",
     "moved": "mv jobrun.db elsewhere.db",

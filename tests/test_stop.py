@@ -7,11 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from jobrun import places
 from tests.conftest import PYTHON, Jobrun, Result, is_alive, until
 from tests.orphans import orphaned
+from tests.scenes import Held, needs
 
 if sys.platform == "win32":
     pytest.skip("signals are POSIX's", allow_module_level=True)
@@ -19,6 +22,7 @@ if sys.platform == "win32":
 NOW = "2026-09-04T12:05Z"
 KEY = "a:2026-09-04T11:00:00+00:00"
 HOURLY = ("--every", "1h", "--stdin", "null")
+UNSHARE = ("unshare", "-pf", "--mount-proc", "--kill-child")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="an orphan is known by /proc")
 
 
@@ -161,14 +165,94 @@ def test_a_wrapper_that_is_stopped_hears_it(jobrun: Jobrun) -> None:
 
 
 def test_a_run_of_another_host_is_refused(jobrun: Jobrun) -> None:
-    """It can't be asked from here, nor be called gone."""
+    """It can't be asked from here; once nobody has its lock, there is nothing to stop."""
     running = Running(jobrun)
-    running.wrapper.kill()
-    running.end()
     jobrun.change("UPDATE jobrun_run SET host = 'db9', birth = 'other 1 1'")
     found = jobrun("stop", "a", now=NOW)
+    assert (found.status, 'job "a": run 1 is of host db9' in found.stderr) == (75, True)
+    running.wrapper.kill()
+    running.end()
+    found = jobrun("stop", "a", now=NOW)
+    assert (found.status, " what=not-running " in found.stderr) == (0, True)
+
+
+WAITS = ("--retries", "1", "--retry-delay", "30s", "--", "false")
+
+
+def test_a_call_that_waits_for_its_next_try_is_stopped(jobrun: Jobrun) -> None:
+    """It runs nothing in that moment, and tries no more."""
+    waiting = jobrun.start("run", "a", *HOURLY, *WAITS, now=NOW)
+    until(lambda: waits(jobrun), "the wait")
+    found = jobrun("stop", "a", now=NOW)
+    assert (found.status, " what=stopped " in found.stderr) == (0, True)
+    waiting.communicate(timeout=20)
+    assert (waiting.returncode, outcomes(jobrun)) == (128 + signal.SIGTERM, ["failed"])
+
+
+def waits(jobrun: Jobrun) -> bool:
+    """Whether the holder of the job's lock has left word that it does."""
+    lock = Path(places.locks_folder(str(jobrun.ledger))) / f"{places.slug('a')}.lock"
+    return lock.exists() and b" attempt=2 " in lock.read_bytes()
+
+
+class Container(Jobrun):
+    """jobrun in a pid namespace of its own, on the same ledger and of the same name."""
+
+    def argv(self, *argv: str, now: str | None = None) -> list[str]:
+        return [*UNSHARE, *super().argv(*argv, now=now)]
+
+
+@pytest.fixture
+def container(jobrun: Jobrun) -> Container:
+    if subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no pid namespaces here")
+    return Container(jobrun.folder)
+
+
+@linux
+@needs("unshare", "util-linux")
+def test_what_a_container_of_the_same_name_runs_is_seen_and_refused(
+    jobrun: Jobrun, container: Container
+) -> None:
+    """Its pids are none of ours; its lock says that it lives, and then that it does not."""
+    held = Held(container, "a", "--every", "1h", now=NOW)
+
+    def seen() -> list[bool]:
+        looks = (("status", "a"), ("show", "a"), ("show", "1"), ("history",), ("explain", "a", KEY))
+        return ["lost" in jobrun(*look, now=NOW).stdout for look in looks]
+
+    assert seen() == [False] * 5
+    assert "running" in jobrun("status", "a", now=NOW).stdout
+    for more in ((), ("--kill",), ("--dry-run",)):
+        found = jobrun("stop", "a", *more, now=NOW)
+        assert (found.status, "run 1 is of another machine or container" in found.stderr) == (
+            75,
+            True,
+        )
+    assert container("stop", "a", now=NOW).status == 75  # from a third one
+    assert outcomes(jobrun) == [None]
+    held.wrapper.kill()
+    held.wrapper.communicate(timeout=20)
+    until(lambda: jobrun("stop", "a", now=NOW).status == 0, "the end of its processes")
+    assert seen() == [True] * 5
+    assert "running" not in jobrun("status", "a", now=NOW).stdout
+
+
+@linux
+@needs("unshare", "util-linux")
+def test_a_call_of_a_container_that_waits_for_its_next_try_is_refused(
+    jobrun: Jobrun, container: Container
+) -> None:
+    """No run is under way, and yet the job is not at rest: its lock is held."""
+    waiting = container.start("run", "a", *HOURLY, *WAITS, now=NOW)
+    until(lambda: waits(jobrun), "the wait")
+    found = jobrun("stop", "a", now=NOW)
     assert found.status == 75
-    assert 'job "a": run 1 is of host db9' in found.stderr
+    assert "the call of run 1, which waits to try again, is of another machine" in found.stderr
+    waiting.kill()
+    waiting.communicate(timeout=20)
+    until(lambda: jobrun("stop", "a", now=NOW).status == 0, "the end of its processes")
+    assert " what=not-running " in jobrun("stop", "a", now=NOW).stderr
 
 
 @linux

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from jobrun import options, outbox, places, process, schedule, tables, windows
+from jobrun import locks, options, outbox, places, process, schedule, tables, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call, host_name, this_caller
 from jobrun.errors import JobrunError, NoLedger, UsageError
@@ -190,16 +190,13 @@ class Look:
         """Whether a run without outcome is still under way.
 
         Asked of its processes, not of its lock: a look that took the lock, if only for a moment,
-        would make a call that starts in that moment skip. A run of another host can't be asked: a
-        server knows who has its lock, on a network filesystem it may well be alive, else the host
-        only has a new name.
+        would make a call that starts in that moment skip. Only where they can't be looked up, on
+        another machine or in a container, does the lock tell: a server says who has it, and one of
+        this machine's that can be taken is that of a run which is lost.
         """
-        if run.host != host_name() and self._open is not None and not self.where.is_file:
-            from jobrun import machines
-
-            call = Call(self.environ, self.clock, Lines(), self.where, this_caller())
-            return machines.is_under_way(run, call, self._open)
-        if run.host != host_name():
-            return not self.where.is_file or places.filesystem(self.path) in places.NETWORK
-        marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": self.path}
-        return process.wrapper_alive(run) or bool(process.command_alive(run, marker))
+        if process.is_here(run, host_name()):
+            marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": self.path}
+            return process.wrapper_alive(run) or bool(process.command_alive(run, marker))
+        assert self._open is not None  # it is where the run was read
+        call = Call(self.environ, self.clock, Lines(), self.where, this_caller())
+        return locks.is_under_way(run, call, self._open)
