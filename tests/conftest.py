@@ -146,6 +146,28 @@ def postgres() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The address of a Redis server that all tests share, of an age at which it gives something
+    away; `redis` is it, empty."""
+    from tests import servers
+    from tests.redis_calls import is_settled
+
+    with servers.valkey() as address:
+        until(lambda: is_settled(address), "a server that gives something away")
+        yield address
+
+
+@pytest.fixture
+def redis(redis_server: str) -> str:
+    """The address of a server that holds nothing, and of which nobody holds anything."""
+    from tests.redis_calls import ask
+
+    ask(redis_server, "FLUSHALL")
+    ask(redis_server, "CLIENT", "KILL", "TYPE", "pubsub")
+    return redis_server
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Again]:
     """Opens one ledger as often as it is called, as so many processes would; of each kind."""

@@ -29,21 +29,6 @@ from tests.redis_calls import ask, is_settled
 KEY = "jobrun:::sales"
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[str]:
-    with servers.valkey() as address:
-        until(lambda: is_settled(address), "a server that gives something away")
-        yield address
-
-
-@pytest.fixture
-def redis(shared: str) -> str:
-    """The address of an empty server."""
-    ask(shared, "FLUSHALL")
-    ask(shared, "CLIENT", "KILL", "TYPE", "pubsub")
-    return shared
-
-
 def a_lock(address: str, ttl: float = 30, job: str = "sales", **more: Any) -> RedisLock:
     where = redis_address.read(address, {})
     lock = RedisLock(where, job, "db1:4711 since 12:05", ttl=ttl, kill_after=ttl / 6, **more)

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests import servers
 from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, line_of, until
 from tests.cut import cable
 from tests.ledger_calls import schema_of
-from tests.redis_calls import ask, is_settled
+from tests.redis_calls import ask
 from tests.scenes import Held, field, linux
 
 pytestmark = linux
@@ -28,20 +27,6 @@ NOW = "2026-09-04T12:05Z"
 SHORT = ("--lock-ttl", "7s", "-k", "3s")
 # Longer than any of these tests: what a call does for another is not by its end.
 LONG = ("--lock-ttl", "5m")
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[str]:
-    with servers.valkey() as address:
-        until(lambda: is_settled(address), "a server that gives something away")
-        yield address
-
-
-@pytest.fixture
-def redis(shared: str) -> str:
-    """The address of an empty server."""
-    ask(shared, "FLUSHALL")
-    return shared
 
 
 class Machine(Jobrun):

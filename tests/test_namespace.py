@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from jobrun.places import find
-from tests import servers
 from tests.conftest import Jobrun
 from tests.scenes import Held
 
@@ -120,12 +119,6 @@ def test_a_command_finds_its_own_ledger_again(either: Jobrun) -> None:
     jobs = json.loads(either("status", *STAGING, "--json").stdout)["jobs"]
     assert [job["job"] for job in jobs] == ["inner", "outer"]
     assert len(json.loads(either("history", "inner", *STAGING, "--json").stdout)["runs"]) == 2
-
-
-@pytest.fixture
-def redis() -> Iterator[str]:
-    with servers.valkey() as address:
-        yield address
 
 
 def test_a_lock_on_a_server_is_of_the_name_space_of_a_file(jobrun: Jobrun, redis: str) -> None:
