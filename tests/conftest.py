@@ -20,6 +20,7 @@ from jobrun import places, rows
 if TYPE_CHECKING:
     from jobrun.ledger import Ledger
     from tests.ledger_calls import Again
+    from tests.machines import Machine
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
@@ -204,6 +205,32 @@ class Unwilling:
 
     def pause(self, seconds: float) -> None:
         raise AssertionError(f"waited {seconds} s")
+
+
+@pytest.fixture
+def alpha(tmp_path: Path, postgres: str) -> Iterator[Machine]:
+    """A machine whose ledger is on a server, and `beta` another one; the server has been there for
+    a while: one that has just been started leaves a lock to its last holder for some seconds."""
+    from jobrun.lock_postgres import SessionLock
+    from jobrun.postgres_database import Database
+    from tests.ledger_calls import schema_of
+    from tests.machines import Machine
+
+    with schema_of(postgres) as address:
+        with contextlib.closing(Database(address)) as database:
+            until(SessionLock(database, "j", "test:1", 30, 1).is_settled, "the server")
+        alpha = Machine(tmp_path / "alpha", "alpha", address)
+        yield alpha
+        alpha.end()
+
+
+@pytest.fixture
+def beta(tmp_path: Path, alpha: Machine) -> Iterator[Machine]:
+    from tests.machines import Machine
+
+    beta = Machine(tmp_path / "beta", "beta", alpha.address)
+    yield beta
+    beta.end()
 
 
 @pytest.fixture

@@ -11,20 +11,17 @@ import pytest
 
 from tests import servers
 from tests.conftest import PYTHON, is_alive, until
-from tests.ledger_calls import schema_of
+from tests.machines import LONG, SHORT, Machine
 from tests.scenes import linux
 
 psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
 
 from tests.test_lead import DAEMON, parent_of  # noqa: E402
-from tests.test_machines import SHORT, Machine  # noqa: E402
 from tests.test_parallel import WAITS, argv, begin  # noqa: E402
 
 pytestmark = linux
 
 NOW = "2026-09-20T12:05Z"
-# Longer than any of these tests: what it does for the others is not by its end.
-LONG = ("--lock-ttl", "5m")
 
 
 class Candidate:
@@ -58,21 +55,6 @@ def shared(tmp_path: Path) -> Iterator[Path]:
             os.kill(int(path.read_text()), signal.SIGKILL)
 
 
-@pytest.fixture
-def one(tmp_path: Path, postgres: str) -> Iterator[Machine]:
-    with schema_of(postgres) as address:
-        machine = Machine(tmp_path / "one", "one", address)
-        yield machine
-        machine.end()
-
-
-@pytest.fixture
-def two(tmp_path: Path, one: Machine) -> Iterator[Machine]:
-    machine = Machine(tmp_path / "two", "two", one.address)
-    yield machine
-    machine.end()
-
-
 def daemons(shared: Path) -> list[int]:
     """Their pids, in the order of their tokens."""
     found = sorted(shared.glob("leads.*"), key=lambda path: int(path.suffix[1:]))
@@ -85,18 +67,18 @@ def daemon(shared: Path, number: int, seconds: float = 60) -> int:
     return daemons(shared)[number - 1]
 
 
-def both(one: Machine, two: Machine, shared: Path, *options: str) -> tuple[Candidate, Candidate]:
+def both(alpha: Machine, beta: Machine, shared: Path, *options: str) -> tuple[Candidate, Candidate]:
     """One that leads, one that stands by."""
-    first = Candidate(one, shared, *options)
+    first = Candidate(alpha, shared, *options)
     daemon(shared, 1)
-    second = Candidate(two, shared, *options)
-    second.says(f"what=standby holder=one:{first.process.pid}")
+    second = Candidate(beta, shared, *options)
+    second.says(f"what=standby holder=alpha:{first.process.pid}")
     return first, second
 
 
-def test_another_machine_leads_after_a_crash(one: Machine, two: Machine, shared: Path) -> None:
+def test_another_machine_leads_after_a_crash(alpha: Machine, beta: Machine, shared: Path) -> None:
     """All of the leader is gone at once: the other one leads with its next look."""
-    first, second = both(one, two, shared, *LONG)
+    first, second = both(alpha, beta, shared, *LONG)
     pid = daemon(shared, 1)
     for each in (first.process.pid, parent_of(pid), pid):
         os.kill(each, signal.SIGKILL)
@@ -108,12 +90,12 @@ def test_another_machine_leads_after_a_crash(one: Machine, two: Machine, shared:
 
 
 def test_a_guardian_ends_the_daemon_before_another_machine_leads(
-    one: Machine, two: Machine, shared: Path
+    alpha: Machine, beta: Machine, shared: Path
 ) -> None:
     """kill -9 of the wrapper, a daemon that ignores TERM: the lock is kept until it is dead."""
-    first = Candidate(one, shared, *LONG, "-k", "1s", deaf=True)
+    first = Candidate(alpha, shared, *LONG, "-k", "1s", deaf=True)
     pid = daemon(shared, 1)
-    second = Candidate(two, shared, *LONG)
+    second = Candidate(beta, shared, *LONG)
     second.says("what=standby")
     first.process.kill()
     daemon(shared, 2)
@@ -122,32 +104,34 @@ def test_a_guardian_ends_the_daemon_before_another_machine_leads(
 
 
 def test_a_leader_that_is_stopped_stands_by_afterwards(
-    one: Machine, two: Machine, shared: Path
+    alpha: Machine, beta: Machine, shared: Path
 ) -> None:
     """STOP: its guardian ends the daemon in time, the other machine leads; CONT: it stands by."""
-    first, second = both(one, two, shared, *SHORT)
+    first, second = both(alpha, beta, shared, *SHORT)
     pid = daemon(shared, 1)
     first.send(signal.SIGSTOP)
     daemon(shared, 2)
     assert not is_alive(pid)
     first.send(signal.SIGCONT)
-    first.says(f"what=standby holder=two:{second.process.pid}")
+    first.says(f"what=standby holder=beta:{second.process.pid}")
     assert first.process.poll() is None
     second.send(signal.SIGTERM)
     assert second.process.wait(20) == 143
     daemon(shared, 3)
 
 
-def test_a_session_that_is_ended_changes_nothing(one: Machine, two: Machine, shared: Path) -> None:
+def test_a_session_that_is_ended_changes_nothing(
+    alpha: Machine, beta: Machine, shared: Path
+) -> None:
     """The lock is taken again for the same daemon."""
-    first, second = both(one, two, shared)
+    first, second = both(alpha, beta, shared)
     session = (
         "SELECT pid FROM pg_stat_activity WHERE application_name ="
-        f" 'jobrun one/{first.process.pid}'"
+        f" 'jobrun alpha/{first.process.pid}'"
     )
-    ((before,),) = one.rows(session)
-    one.rows(f"SELECT pg_terminate_backend({before})")
-    until(lambda: one.rows(session) not in ([], [(before,)]), "its new session")
+    ((before,),) = alpha.rows(session)
+    alpha.rows(f"SELECT pg_terminate_backend({before})")
+    until(lambda: alpha.rows(session) not in ([], [(before,)]), "its new session")
     assert is_alive(daemon(shared, 1))
     first.send(signal.SIGTERM)
     assert first.process.wait(20) == 143
@@ -155,11 +139,11 @@ def test_a_session_that_is_ended_changes_nothing(one: Machine, two: Machine, sha
     second.says("what=leads")
 
 
-def test_who_stands_by_holds_no_snapshot(one: Machine, two: Machine, shared: Path) -> None:
+def test_who_stands_by_holds_no_snapshot(alpha: Machine, beta: Machine, shared: Path) -> None:
     """Row 21: one idle session, no transaction, so VACUUM removes what is dead."""
-    both(one, two, shared)
-    one.rows("CREATE TABLE t (n int)")
-    one.rows("INSERT INTO t SELECT generate_series(1, 1000)")
+    both(alpha, beta, shared)
+    alpha.rows("CREATE TABLE t (n int)")
+    alpha.rows("INSERT INTO t SELECT generate_series(1, 1000)")
     seen: list[object] = []
     asked = (
         "SELECT query_start, state, backend_xmin FROM pg_stat_activity"
@@ -167,24 +151,24 @@ def test_who_stands_by_holds_no_snapshot(one: Machine, two: Machine, shared: Pat
     )
 
     def has_looked() -> bool:
-        ((at, state, xmin),) = one.rows(asked)
+        ((at, state, xmin),) = alpha.rows(asked)
         seen.append(at)
         assert xmin is None or state == "active"
         return len(set(seen)) > 3
 
     def is_removed() -> bool:
-        one.rows("VACUUM t")
-        return one.rows("SELECT pg_relation_size('t')") == [(0,)]
+        alpha.rows("VACUUM t")
+        return alpha.rows("SELECT pg_relation_size('t')") == [(0,)]
 
     until(has_looked, "three looks, none of which waits for the lock")
-    one.rows("DELETE FROM t")
+    alpha.rows("DELETE FROM t")
     until(is_removed, "the rows to be gone: not in the midst of a look")
 
 
 def test_a_server_that_is_down(tmp_path: Path, shared: Path) -> None:
     """The daemon is ended before another one could begin; each says so once, and tries on."""
     with servers.own_postgres() as server:
-        machines = [Machine(tmp_path / host, host, server.address) for host in ("one", "two")]
+        machines = [Machine(tmp_path / host, host, server.address) for host in ("alpha", "beta")]
         first, second = both(machines[0], machines[1], shared, *SHORT)
         pid = daemon(shared, 1)
         server.stop()
@@ -199,16 +183,18 @@ def test_a_server_that_is_down(tmp_path: Path, shared: Path) -> None:
             machine.end()
 
 
-def test_a_machine_that_dies_leaves_its_windows_to_the_others(one: Machine, two: Machine) -> None:
+def test_a_machine_that_dies_leaves_its_windows_to_the_others(
+    alpha: Machine, beta: Machine
+) -> None:
     """backfill --parallel: all of one machine is gone at once, midway; each window is done."""
-    begin(one)
+    begin(alpha)
     calls = []
-    for machine in (one, two):
+    for machine in (alpha, beta):
         here = ("-C", str(machine.folder))  # not that of the last call
         parallel = argv(9, "--parallel", "2", *here, script=WAITS)
         calls.append(machine.start(*parallel, now=NOW))
         until(lambda folder=machine.folder: len(list(folder.glob("j_*Z"))) == 2, "commands")  # type: ignore[misc]
-    found = one.rows("SELECT pid, child_pid FROM jobrun_run WHERE host = 'one' ORDER BY id")
+    found = alpha.rows("SELECT pid, child_pid FROM jobrun_run WHERE host = 'alpha' ORDER BY id")
     workers = [(pid, child) for pid, child in found if child is not None][-2:]
     for worker, _ in workers:
         os.kill(worker, signal.SIGSTOP)
@@ -216,14 +202,14 @@ def test_a_machine_that_dies_leaves_its_windows_to_the_others(one: Machine, two:
         for pid in (parent_of(child), child, worker):
             os.kill(pid, signal.SIGKILL)
     calls[0].kill()
-    gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'jobrun one/%'"
-    until(lambda: two.rows(gone) == [(0,)], "the server to notice")
+    gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'jobrun alpha/%'"
+    until(lambda: beta.rows(gone) == [(0,)], "the server to notice")
     settled = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 s'"
-    until(lambda: two.rows(settled) == [(True,)], "a server that has been there for a while")
-    (two.folder / "go").touch()
+    until(lambda: beta.rows(settled) == [(True,)], "a server that has been there for a while")
+    (beta.folder / "go").touch()
     _, err = calls[1].communicate(timeout=60)
     assert calls[1].returncode == 0, err
-    states = two.rows(
+    states = beta.rows(
         "SELECT state, attempts, count(*) FROM jobrun_window GROUP BY 1, 2 ORDER BY 2"
     )
     assert states == [("processed", 1, 7), ("processed", 2, 2)]

@@ -13,9 +13,9 @@ from tests import servers
 from tests.conftest import until
 from tests.cut import cable
 from tests.ledger_calls import CALLER, schema_of
+from tests.machines import HOURLY, NOW, Machine
 from tests.scenes import Held, field
 from tests.test_lock_postgres import query, running
-from tests.test_machines import HOURLY, NOW, Machine
 
 psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
 

@@ -9,111 +9,21 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests import other_host, servers
-from tests.conftest import PYTHON, Jobrun, instant, is_alive, line_of, until
-from tests.ledger_calls import schema_of
+from tests import servers
+from tests.conftest import is_alive, line_of, until
+from tests.machines import HOURLY, LONG, NOW, SHORT, EarlyMachine, Machine, runs
 from tests.scenes import Held, altered, field, linux
 
-psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
+pytest.importorskip("psycopg", reason=servers.INSTALL)
 
-from jobrun.boottime import boottime  # noqa: E402
-from jobrun.lock_postgres import SessionLock  # noqa: E402
-from jobrun.postgres_database import Database  # noqa: E402
+from jobrun.boottime import boottime
+from jobrun.lock_postgres import SessionLock
+from jobrun.postgres_database import Database
 
 pytestmark = linux
-
-HOURLY = ("--every", "1h")
-NOW = "2026-09-04T12:05Z"
-# The time to end a command is much longer than it takes, and ends long before the ttl.
-SHORT = ("--lock-ttl", "7s", "-k", "3s")
-# However long this takes, the server has been there for less.
-EARLY = """
-from jobrun import lock_postgres
-lock_postgres._IS_SETTLED = lock_postgres._IS_SETTLED.replace("3 seconds", "1 hour")
-import sys
-from tests import other_host
-other_host.run(sys.argv[1], sys.argv[2], sys.argv[3:])
-"""
-
-
-class Machine(Jobrun):
-    """jobrun on a machine of its own, all on one ledger."""
-
-    program = ("-m", "tests.other_host")
-
-    def __init__(self, folder: Path, host: str, address: str) -> None:
-        folder.mkdir()
-        super().__init__(folder)
-        self.boot = host
-        self.host = other_host.name_of(host)
-        self.address = address
-        self.environment |= {"JOBRUN_LEDGER": address, "JOBRUN_HOME": str(folder)}
-        self._started: list[subprocess.Popen[bytes]] = []
-
-    def argv(self, *argv: str, now: str | None = None) -> list[str]:
-        seconds = "-" if now is None else str(instant(now))
-        return [PYTHON, *self.program, self.boot, seconds, *argv]
-
-    def start(self, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
-        self._started.append(super().start(*argv, **options))
-        return self._started[-1]
-
-    def end(self) -> None:
-        """Of a test that failed."""
-        for process in self._started:
-            process.kill()
-            with process:  # closes its pipes
-                pass
-
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with closing(psycopg.connect(self.address, autocommit=True)) as server:
-            cursor = server.execute(sql)
-            return cursor.fetchall() if cursor.description else []
-
-    def end_session(self, held: Held) -> None:
-        """That of a call, on the server."""
-        name = f"jobrun {self.host}/{held.wrapper.pid}"
-        ended = self.rows(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            f" WHERE application_name = '{name}'"
-        )
-        assert ended == [(True,)]
-
-    def crash(self, held: Held) -> None:
-        """All that it runs is gone at once."""
-        guardian = Path(f"/proc/{held.pid}/stat").read_text().rpartition(")")[2].split()[1]
-        for pid in (held.wrapper.pid, int(guardian), held.pid):
-            os.kill(pid, signal.SIGKILL)
-        held.wrapper.communicate()
-
-
-class EarlyMachine(Machine):
-    """To which every server has just been started."""
-
-    program = ("-c", EARLY)
-
-
-@pytest.fixture
-def alpha(tmp_path: Path, postgres: str) -> Iterator[Machine]:
-    with schema_of(postgres) as address:
-        alpha = Machine(tmp_path / "alpha", "alpha", address)
-        yield alpha
-        alpha.end()
-
-
-@pytest.fixture
-def beta(tmp_path: Path, alpha: Machine) -> Iterator[Machine]:
-    beta = Machine(tmp_path / "beta", "beta", alpha.address)
-    yield beta
-    beta.end()
-
-
-def runs(machine: Machine) -> list[tuple[Any, ...]]:
-    return machine.rows("SELECT host, attempt, outcome FROM jobrun_run ORDER BY id")
 
 
 @pytest.fixture
@@ -137,7 +47,7 @@ def test_the_second_withdraws(alpha: Machine, beta: Machine) -> None:
 
 def test_a_machine_that_crashes(alpha: Machine, beta: Machine, lock: SessionLock) -> None:
     """Another one has its lock long before its ttl, and does the window as the second attempt."""
-    held = Held(alpha, "sales", *HOURLY, "--lock-ttl", "5m", now=NOW)
+    held = Held(alpha, "sales", *HOURLY, *LONG, now=NOW)
     assert not lock.is_free()
     alpha.crash(held)
     until(lock.is_free, "the lock")
@@ -196,7 +106,7 @@ def test_a_server_that_is_restarted(
     with servers.own_postgres() as server:
         alpha = Machine(tmp_path / "alpha", hosts[0], server.address)
         beta = EarlyMachine(tmp_path / "beta", hosts[1], server.address)
-        more = ("--first", "2026-09-04T10:00Z", "--lock-ttl", "5m")
+        more = ("--first", "2026-09-04T10:00Z", *LONG)
         held = Held(alpha, "sales", *HOURLY, *more, now=NOW)
         os.kill(held.wrapper.pid, signal.SIGSTOP)
         server.stop(how)

@@ -7,62 +7,44 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, line_of, until
+from tests.conftest import PYTHON, Jobrun, Result, is_alive, line_of, until
 from tests.cut import cable
 from tests.ledger_calls import schema_of
+from tests.machines import HOURLY, LONG, NOW, SHORT, Machine
 from tests.redis_calls import ask
 from tests.scenes import Held, field, linux
 
 pytestmark = linux
 
-HOURLY = ("--every", "1h")
-NOW = "2026-09-04T12:05Z"
-# The time to end a command is much longer than it takes, and ends long before the ttl.
-SHORT = ("--lock-ttl", "7s", "-k", "3s")
-# Longer than any of these tests: what a call does for another is not by its end.
-LONG = ("--lock-ttl", "5m")
 
-
-class Machine(Jobrun):
-    """jobrun on a machine of its own."""
-
-    def __init__(self, folder: Path, host: str, lock: str, ledger: str | None = None) -> None:
-        folder.mkdir()
-        super().__init__(folder)
-        self.host = host
-        self.environment |= {"JOBRUN_LOCK": lock, "JOBRUN_HOME": str(folder)}
-        if ledger is not None:
-            self.environment["JOBRUN_LEDGER"] = ledger
-
-    def argv(self, *argv: str, now: str | None = None) -> list[str]:
-        seconds = "-" if now is None else str(instant(now))
-        return [PYTHON, "-m", "tests.other_host", self.host, seconds, *argv]
+@pytest.fixture
+def alpha(tmp_path: Path, redis: str) -> Iterator[Machine]:
+    alpha = Machine(tmp_path / "alpha", "alpha", lock=redis)
+    yield alpha
+    alpha.end()
 
 
 @pytest.fixture
-def alpha(tmp_path: Path, redis: str) -> Machine:
-    return Machine(tmp_path / "alpha", "alpha", redis)
-
-
-@pytest.fixture
-def beta(tmp_path: Path, redis: str) -> Machine:
-    return Machine(tmp_path / "beta", "beta", redis)
+def beta(tmp_path: Path, redis: str) -> Iterator[Machine]:
+    beta = Machine(tmp_path / "beta", "beta", lock=redis)
+    yield beta
+    beta.end()
 
 
 @pytest.fixture
 def both(tmp_path: Path, redis: str, postgres: str) -> Iterator[tuple[Machine, Machine]]:
     """On one ledger."""
     with schema_of(postgres) as address:
-        yield (
-            Machine(tmp_path / "one", "alpha", redis, address),
-            Machine(tmp_path / "two", "beta", redis, address),
-        )
+        alpha = Machine(tmp_path / "one", "alpha", address, redis)
+        beta = Machine(tmp_path / "two", "beta", address, redis)
+        yield alpha, beta
+        alpha.end()
+        beta.end()
 
 
 def words(stderr: str) -> list[str]:
@@ -196,7 +178,7 @@ def test_a_wrapper_that_is_killed_after_its_connection_was(
 def test_a_server_that_is_cut_off(tmp_path: Path, redis: str) -> None:
     """The command is ended in time, and the reason is on record."""
     with cable(redis) as (wire, near):
-        alpha = Machine(tmp_path / "cut", "alpha", near)
+        alpha = Machine(tmp_path / "cut", "alpha", lock=near)
         held = Held(alpha, "sales", "--lock-ttl", "11s", "-k", "5s")
         wire.is_cut = True
         until(lambda: not is_alive(held.pid), "the end of the command")
@@ -210,7 +192,7 @@ def test_a_server_that_is_cut_off(tmp_path: Path, redis: str) -> None:
 def test_a_command_that_ends_while_its_server_is_cut_off(tmp_path: Path, redis: str) -> None:
     """It has done its work, and that is on record; the server is not waited for until its ttl."""
     with cable(redis) as (wire, near):
-        alpha = Machine(tmp_path / "cut", "alpha", near)
+        alpha = Machine(tmp_path / "cut", "alpha", lock=near)
         held = Held(alpha, "sales", *LONG)
         wire.is_cut = True
         end = held.release()
@@ -299,10 +281,8 @@ def test_a_slot_that_was_lost_while_the_job_was_waited_for(
     ask(redis, "DEL", job)
     done = held.release()
     assert (done.status, done.stderr.count("PROCESSED")) == (0, 2)
-    psycopg = pytest.importorskip("psycopg")
-    with closing(psycopg.connect(both[0].environment["JOBRUN_LEDGER"])) as ledger:
-        runs = ledger.execute("SELECT slot, attempt FROM jobrun_run ORDER BY id").fetchall()
-    assert runs == [(1, 1), (2, 1)]
+    taken = both[0].rows("SELECT slot, attempt FROM jobrun_run ORDER BY id")
+    assert taken == [(1, 1), (2, 1)]
 
 
 def test_a_job_that_is_named_as_a_slot_might_be(both: tuple[Machine, Machine]) -> None:
@@ -327,6 +307,7 @@ def test_several_windows_under_one_lock(both: tuple[Machine, Machine], redis: st
         PYTHON,
         "-c",
         f"""
+from tests.machines import HOURLY, LONG, NOW, SHORT, Machine
 from tests.redis_calls import ask
 (key,) = ask({redis!r}, "KEYS", "jobrun:*::sales")
 ask({redis!r}, "SET", key, "other - db9:1 since 12:00")

@@ -18,7 +18,7 @@ from tests.scenes import Held
 
 pytest.importorskip("psycopg", reason=servers.INSTALL)
 
-from tests.test_machines import HOURLY, NOW, SHORT, Machine, runs
+from tests.machines import HOURLY, NOW, SHORT, Machine, runs
 
 HERE, THERE = "10.213.77.1", "10.213.77.2"
 

@@ -18,15 +18,14 @@ import pytest
 
 from tests import servers
 from tests.conftest import PYTHON, ROOT, is_alive, until
+from tests.machines import HOURLY, NOW, SHORT, Machine, runs
 from tests.scenes import HOLD, Held, field, linux
-from tests.test_machines import HOURLY, NOW, SHORT, Machine, runs
 
-psycopg = pytest.importorskip("psycopg", reason=servers.INSTALL)
+pytest.importorskip("psycopg", reason=servers.INSTALL)
 
-from jobrun.boottime import boottime  # noqa: E402
-from jobrun.lock_postgres import SessionLock  # noqa: E402
-from jobrun.postgres_database import Database  # noqa: E402
-from tests.ledger_calls import schema_of  # noqa: E402
+from jobrun.boottime import boottime
+from jobrun.lock_postgres import SessionLock
+from jobrun.postgres_database import Database
 
 pytestmark = linux
 
@@ -34,18 +33,11 @@ DAEMON = (PYTHON, "-uc", "import os, signal; print(os.getpid()); signal.pause()"
 
 
 @pytest.fixture
-def machines(tmp_path: Path, postgres: str) -> Iterator[tuple[Machine, ...]]:
-    """Three, on one ledger; of a server that has been there for a while: one that has just been
-    started leaves a lock to its last holder for some seconds."""
-    with schema_of(postgres) as address:
-        with closing(Database(address)) as database:
-            until(
-                SessionLock(database, "j", "test:1", 30, 1).is_settled, "the server's first seconds"
-            )
-        made = tuple(Machine(tmp_path / name, name, address) for name in ("alpha", "beta", "gamma"))
-        yield made
-        for machine in made:
-            machine.end()
+def machines(tmp_path: Path, alpha: Machine, beta: Machine) -> Iterator[tuple[Machine, ...]]:
+    """Three, on one ledger."""
+    gamma = Machine(tmp_path / "gamma", "gamma", alpha.address)
+    yield alpha, beta, gamma
+    gamma.end()
 
 
 def lock_of(machine: Machine, job: str) -> SessionLock:
