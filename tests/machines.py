@@ -19,13 +19,21 @@ NOW = "2026-09-04T12:05Z"
 SHORT = ("--lock-ttl", "7s", "-k", "3s")
 # Longer than any test: what one call does for another is not by its end.
 LONG = ("--lock-ttl", "5m")
+
+AS_ANOTHER_HOST = """
+import sys
+from tests import other_host
+other_host.run(sys.argv[1], sys.argv[2], sys.argv[3:])
+"""
 # However long this takes, the server has been there for less.
 EARLY = """
 from jobrun import lock_postgres
 lock_postgres._IS_SETTLED = lock_postgres._IS_SETTLED.replace("3 seconds", "1 hour")
-import sys
-from tests import other_host
-other_host.run(sys.argv[1], sys.argv[2], sys.argv[3:])
+"""
+SPEAKS_EARLY = """
+from pathlib import Path
+from tests.mischief import speaks_early
+speaks_early(Path())
 """
 
 
@@ -90,7 +98,13 @@ class Machine(Jobrun):
 class EarlyMachine(Machine):
     """To which every server has just been started."""
 
-    program = ("-c", EARLY)
+    program = ("-c", EARLY + AS_ANOTHER_HOST)
+
+
+class WatchfulMachine(Machine):
+    """Which says how a lock was lost long before its guardian would have to."""
+
+    program = ("-c", SPEAKS_EARLY + AS_ANOTHER_HOST)
 
 
 def runs(machine: Machine) -> list[tuple[Any, ...]]:

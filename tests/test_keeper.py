@@ -87,8 +87,10 @@ def test_silent_server_ends_the_command_in_time(driven: Driven, server: Server) 
     """Nobody says that the lock is lost: our own deadline must do. The command is asked once."""
     asked = driven.folder / "asked"
     argv = command("counts", driven.ready, asked)
-    earliest = boottime() + 2.9
-    driven.start(*argv, keeper=keeper(server, patience=3.0), kill_after=0.5)
+    earliest = boottime() + 3.0
+    driven.start(
+        *argv, keeper=keeper(server, patience=5.0), kill_after=0.5, mischief="speaks_early"
+    )
     pids, _ = begun(driven, server)
     ended = driven.end()
     assert (ended["cause"], ended["detail"]) == ("lock-lost", SILENT)

@@ -126,7 +126,7 @@ def sockets(folder: Path) -> set[str]:
 
 def test_taken_by_another_meanwhile(driven: Driven, address: str, rival: SessionLock) -> None:
     """It is not to be had again by the deadline: the command is ended, and it is said why."""
-    pids = start(driven, address, "waits", terms=(9.0, KILL_AFTER))
+    pids = start(driven, address, "waits", "speaks_early", terms=(9.0, KILL_AFTER))
     signal_wrapper(driven, signal.SIGSTOP)
     with psycopg.connect(address, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
