@@ -32,10 +32,33 @@ def main(argv: Sequence[str], environ: Mapping[str, str], clock: Callable[[], fl
 
         return cli.main(list(argv), clock, environ)
     except JobrunError as error:
+        _hide_secrets(error, argv, environ)
         lines.error(error)
         return error.code
     except KeyboardInterrupt:
         return EXIT_SIGNAL + 2
+
+
+def _hide_secrets(error: JobrunError, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Whatever it quotes of what was typed: no address of a server is told with its password."""
+    for word in _addresses(argv, environ):
+        from jobrun.address import hidden
+
+        shown = hidden(word)
+        for form in (str, job.shown, lambda text: options.shell_text((text,))):
+            error.message = error.message.replace(form(word), form(shown))
+            error.hint = error.hint and error.hint.replace(form(word), form(shown))
+
+
+def _addresses(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Words that are one, or stand where one is wanted."""
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    typed = [
+        word
+        for before, word in zip(("", *argv), argv[:end], strict=False)
+        if "://" in word or before in ("--ledger", "--lock")
+    ]
+    return [*typed, *filter(None, map(environ.get, ("JOBRUN_LEDGER", "JOBRUN_LOCK")))]
 
 
 def _asks_for_help(argv: Sequence[str]) -> bool:

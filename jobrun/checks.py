@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from jobrun import lastcall, ledgers, outbox, places
+from jobrun.address import hidden
 from jobrun.consent import YEAR_2000
 from jobrun.errors import JobrunError
 from jobrun.instants import DAY, MINUTE, iso
@@ -138,9 +139,9 @@ def _redis(patient: Patient) -> Iterator[Check]:
             for name, right, grade, what, hint in _REDIS
             if found[name] not in (None, right)
         ]
-        hidden = [name for name, value in found.items() if value is None]
-        if hidden:
-            what = f"{address.name} does not tell {', '.join(hidden)}"
+        untold = [name for name, value in found.items() if value is None]
+        if untold:
+            what = f"{address.name} does not tell {', '.join(untold)}"
             wrong.append(Check(WARN, "redis", what, "a user who may CONFIG GET, or look yourself"))
         yield from wrong or [Check(OK, "redis", address.name)]
 
@@ -176,7 +177,7 @@ def _lock_addresses(patient: Patient) -> list[str]:
     jobs = patient.ledger.jobs() if patient.ledger is not None else []
     given = {lastcall.read(job.spec).options.get("--lock", "") for job in jobs}
     own = patient.environ.get("JOBRUN_LOCK", "")
-    given = given - {places.without_password(own)} | {own}
+    given = given - {hidden(own)} | {own}
     return sorted(text for text in given if "://" in text)
 
 

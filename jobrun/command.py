@@ -100,6 +100,10 @@ def environment(environ: Mapping[str, str], found: Mapping[str, str]) -> dict[st
         given.pop(variable, None)
         if name in found:
             given[variable] = found[name]
+    if "://" in given.get("JOBRUN_LOCK", ""):
+        from jobrun.address import hidden
+
+        given["JOBRUN_LOCK"] = hidden(given["JOBRUN_LOCK"])
     return given
 
 

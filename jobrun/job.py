@@ -240,8 +240,8 @@ def check_name(name: str) -> None:
         if not _is_of_a_name(character):
             fixed = "".join(c if _is_of_a_name(c) else "-" for c in name).strip("-.")
             raise UsageError(
-                f"JOB {_shown(name)}: letters, digits, . _ - only; {_shown(character)} is not",
-                fixed[:MAX_NAME] or None,
+                f"JOB {shown(name)}: letters, digits, . _ - only; {shown(character)} is not",
+                None if "://" in name else fixed[:MAX_NAME] or None,
             )
     if not name or not (name[0] == "_" or name[0].isalnum()):
         raise UsageError(f'JOB "{name}": a name begins with a letter, a digit or _')
@@ -259,7 +259,8 @@ def _is_of_a_name(character: str) -> bool:
     return category[0] in "LM" or category == "Nd"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """Whatever is in it, on one line and in quotes."""
     import json
 
     return json.dumps(text, ensure_ascii=not text.isprintable())
@@ -338,7 +339,7 @@ def _key(name: str, given: Mapping[str, str]) -> str | None:
     if key is None:
         return None
     if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
-        raise UsageError(f"--key {_shown(key[:40])}: 1 to {MAX_KEY} printable characters")
+        raise UsageError(f"--key {shown(key[:40])}: 1 to {MAX_KEY} printable characters")
     if len(key) >= 16 and key[:4].isdigit() and key[4] == "-" and key[10] in "T ":
         raise UsageError(
             f'--key "{key}" looks like a window; a key is no instant',
@@ -411,11 +412,15 @@ def _lock(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
     text = given.get("--lock") or environ.get("JOBRUN_LOCK") or None
     if text is None or text in LOCKS:
         return text
+    from jobrun import address
+
     scheme, _, place = text.partition("://")
     if scheme not in ("redis", "rediss", "unix") or not place:
         close = options.nearest(text, LOCKS) or "redis://host:6379/0"
-        raise UsageError(f'{name} "{text}": session, lease or redis://host', f"--lock {close}")
-    if name == "--lock" and (":" in place.rpartition("@")[0] or "password=" in place):
+        told = address.hidden(text)
+        raise UsageError(f'{name} "{told}": session, lease or redis://host', f"--lock {close}")
+    address.check(name, text)
+    if name == "--lock" and address.has_secret(text):
         raise UsageError(
             "--lock with a password: on a command line, and on record, it is everybody's to read",
             "REDISCLI_AUTH=... in the environment, or all of it: JOBRUN_LOCK=redis://:...@host/0",

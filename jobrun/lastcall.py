@@ -65,6 +65,10 @@ def write(
     `lock` is what holds the call's, without a password; None: the default.
     """
     typed = {name: text for name, text in job.given.items() if BY_NAME[name].kept}
+    if "--ledger" in typed:
+        from jobrun.address import hidden
+
+        typed["--ledger"] = hidden(typed["--ledger"])
     spec: dict[str, object] = {
         "options": _locked(typed, lock),
         "command": job.command[:1] if shared else job.command,

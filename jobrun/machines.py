@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jobrun import lastcall, places
+from jobrun import lastcall
+from jobrun.address import hidden
 from jobrun.errors import ConfigError, JobrunError, StoreDown, UsageError
 from jobrun.job import usual_ttl
 from jobrun.value import NamedTuple
@@ -83,7 +84,7 @@ def _check_others(runs: Sequence[RunRow], call: Call, ledger: Ledger, kind: str)
     theirs = _terms_of_runs(runs[0].job, ledger)
     if _place(theirs.kind) == _place(kind):
         return
-    ours = places.without_password(kind)
+    ours = hidden(kind)
     for run in runs:
         who = f"run {run.id} of host {run.host}"
         try:

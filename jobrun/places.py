@@ -77,8 +77,11 @@ def find(option: str | None, environ: Mapping[str, str], namespace: str | None =
         base = ledger_path(option, environ)
         path = base if namespace is None else os.path.realpath(_file_of(base, namespace))
         return Where(path, path, path, path, base, namespace)
+    from jobrun import address as addresses
+
+    addresses.check("--ledger" if option else "JOBRUN_LEDGER", given)
     address, named = _apart(given)
-    base, namespace = without_password(address), namespace or named
+    base, namespace = addresses.hidden(address), namespace or named
     name = name_of(base, namespace)
     folder = os.path.realpath(state_folder(environ))
     return Where(name, address, os.path.join(folder, slug(name)), folder, base, namespace)
@@ -110,13 +113,15 @@ def name_of(address: str, namespace: str | None) -> str:
 
 def _apart(address: str) -> tuple[str, str | None]:
     """An address as libpq takes it, and the name space in it."""
-    import re
-
-    found = re.search(r"(?<=[?&])namespace=([^&]*)(&|$)", address)
-    if found is None:
+    place, _, query = address.partition("?")
+    parts = query.split("&")
+    named = next((part for part in parts if part.startswith("namespace=")), None)
+    if named is None:
         return address, None
-    check_namespace(found[1])
-    return f"{address[: found.start()]}{address[found.end() :]}".rstrip("?&"), found[1]
+    parts.remove(named)
+    namespace = named.removeprefix("namespace=")
+    check_namespace(namespace)
+    return f"{place}?{'&'.join(parts)}".rstrip("?&"), namespace
 
 
 def _file_of(path: str, namespace: str) -> str:
@@ -126,33 +131,31 @@ def _file_of(path: str, namespace: str) -> str:
     return path if stem.endswith(f".{namespace}") else f"{stem}.{namespace}{suffix}"
 
 
-def without_password(address: str) -> str:
-    """As a person may read it: it stands in every screen and many lines."""
-    import re
-
-    # A password may have an @ in it: what counts is the last one before the host.
-    address = re.sub(r"^(\w+://[^/@:]*):[^/@]*@(?:[^/?#@]*@)*", r"\1@", address)
-    address = address.replace("://@", "://", 1)
-    return re.sub(r"(?<=[?&])(ssl)?password=[^&]*(&|$)", "", address).rstrip("?&")
-
-
 def ledger_path(option: str | None, environ: Mapping[str, str]) -> str:
     """The absolute, real path of the ledger: the option, $JOBRUN_LEDGER, or the state folder's.
 
     Raises UsageError for an address that is no path, UnsafePlace (73) without a usable home.
     """
     given = option or environ.get("JOBRUN_LEDGER")
-    if given and "://" in given:
-        raise UsageError(
-            f'--ledger "{given}": neither a path of a file nor an address of PostgreSQL',
-            "--ledger ./jobrun.db, --ledger postgresql://user@host/database",
-        )
+    if given and not os.path.isabs(given):
+        _refuse_address("--ledger" if option else "JOBRUN_LEDGER", given)
     if given and given.startswith(("\\\\", "//")) and sys.platform == "win32":
         raise UnsafePlace(
             f'the ledger "{given}" is on a network share: its locks are not to be trusted',
             "a path on a local disk",
         )
     return os.path.realpath(_absolute(given or os.path.join(state_folder(environ), "jobrun.db")))
+
+
+def _refuse_address(option: str, given: str) -> None:
+    from jobrun import address
+
+    if "://" in given or address.is_askew(given):
+        raise UsageError(
+            f'{option} "{address.hidden(given)}": neither a path of a file nor an address of'
+            " PostgreSQL",
+            "--ledger ./jobrun.db, --ledger postgresql://user@host/database",
+        )
 
 
 def may_be_there(path: str) -> bool:

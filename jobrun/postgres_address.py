@@ -12,6 +12,7 @@ import re
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from jobrun.address import check, has_secret
 from jobrun.errors import ConfigError, UsageError
 
 Options = dict[str, str | int | None]
@@ -40,18 +41,16 @@ def read(address: str, name: str) -> Options:
 
     Raises UsageError (2) for what is no address, ConfigError (78) for one that leads nowhere.
     """
-    if not re.fullmatch(r"\w+://[^@/]*(@[^@/]*)?(/[^@?]*)?(\?.*)?", address, re.DOTALL):
-        raise UsageError(
-            f"--ledger {name}: no address of PostgreSQL (a password or a name with @ or / in it)",
-            "%40 for an @, %2F for a /; a password belongs into ~/.pgpass",
-        )
+    check("--ledger", address)
     try:
         given = conninfo_to_dict(address)
     except (psycopg.ProgrammingError, UnicodeEncodeError) as error:
+        # It may be a part of a password that libpq takes for the name of a parameter.
+        said = "" if has_secret(address) else f" ({str(error).strip()})"
         raise UsageError(
-            f"--ledger {name}: no address of PostgreSQL ({_told(error, address, name)})",
-            "--ledger postgresql://user@host/database",
-        ) from error
+            f"--ledger {name}: no address of PostgreSQL{said}",
+            "--ledger postgresql://user@host/database?NAME=VALUE, with names that libpq knows",
+        ) from None
     options = {**_DEFAULTS, **given, **_OURS}
     for word in _NUMBERS:
         if not _is_number(text := str(options.get(word, 0)), -_LARGEST, _LARGEST):
@@ -60,15 +59,6 @@ def read(address: str, name: str) -> Options:
         if port and not _is_number(port, 1, _LARGEST_PORT):
             raise _no_number(name, "port", port, f"a number from 1 to {_LARGEST_PORT}")
     return options
-
-
-def _told(error: Exception, address: str, name: str) -> str:
-    """What libpq says; nothing of the address that its name does not show: a password may be."""
-
-    def shown(quoted: re.Match[str]) -> str:
-        return quoted[0] if quoted[1] in name or quoted[1] not in address else '"..."'
-
-    return re.sub(r'"([^"]+)"', shown, str(error).strip())
 
 
 def _is_number(text: str, least: int, largest: int) -> bool:

@@ -27,6 +27,7 @@ from psycopg.conninfo import conninfo_attempts, make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from jobrun import postgres_address
+from jobrun.address import hidden
 from jobrun.boottime import boottime
 from jobrun.database import PATIENCE, as_text
 from jobrun.errors import (
@@ -38,7 +39,7 @@ from jobrun.errors import (
     StoreDown,
 )
 from jobrun.instants import iso
-from jobrun.places import name_of, without_password
+from jobrun.places import name_of
 from jobrun.postgres_errors import explained, gone, is_gone, no_schema, not_connected
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Database:
         namespace: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.address = name_of(without_password(address), namespace)
+        self.address = name_of(hidden(address), namespace)
         self._options = postgres_address.read(address, self.address)
         # Seconds that a process which was stopped in a transaction holds up the others.
         self.pause = 15.0

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from jobrun.address import check, has_secret, hidden
 from jobrun.errors import UsageError
 from jobrun.value import NamedTuple
 
@@ -54,16 +55,17 @@ def _secret(address: Address, environ: Mapping[str, str]) -> str:
 
 
 def _read(text: str) -> Address:
+    check("--lock", text)
     try:
         found = urlsplit(text)
         port = found.port or PORT
-    except ValueError as error:
-        raise _wrong(text, str(error)) from None
+    except ValueError:  # it would tell of what
+        raise _wrong(text, "no host and port where they should be") from None
     words = dict(parse_qsl(found.query, keep_blank_values=True))
     known = _WORDS | _TLS_WORDS if found.scheme == "rediss" else _WORDS
-    for word in words:
-        if word not in known:
-            raise _wrong(text, f'"{word}" is not known there; {", ".join(sorted(known))} are')
+    for word in words.keys() - known:
+        unknown = "a parameter" if has_secret(text) else f'"{word}"'
+        raise _wrong(text, f"{unknown} is not known there; {', '.join(sorted(known))} are")
     if words.get("ssl_cert_reqs", "required") not in ("required", "none"):
         raise _wrong(text, "ssl_cert_reqs is required or none")
     host, db = _place(text, found, words)
@@ -104,9 +106,7 @@ def _shown(found: SplitResult, host: str, port: int, db: str) -> str:
 
 
 def _wrong(text: str, rule: str) -> UsageError:
-    from jobrun.places import without_password
-
     return UsageError(
-        f'--lock "{without_password(text)}": {rule}',
+        f'--lock "{hidden(text)}": {rule}',
         "--lock redis://host:6379/0, --lock rediss://host/0, --lock unix:///run/redis/redis.sock",
     )

@@ -402,13 +402,19 @@ def _spec(situation: Situation, row: JobRow | None) -> str | None:
     """
     job, call = situation.job, situation.call
     has_windows = row is not None and row.schedule is not None
-    lock = None if job.lock is None else places.without_password(job.lock)
+    lock = None if job.lock is None else _hidden(job.lock)
     if job.mode == options.WINDOWS or (not job.has_grid and not has_windows):
         folder, shared = places.working_folder(), situation.ledger.shared
         return lastcall.write(job, call.caller, call.now(), folder, shared, lock)
     if call.where.is_file:
         return None
     return lastcall.with_lock(None if row is None else row.spec, lock)
+
+
+def _hidden(lock: str) -> str:
+    from jobrun.address import hidden
+
+    return hidden(lock)
 
 
 def breaker_of_loss(

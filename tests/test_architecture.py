@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jobrun"
 # a module imports those that stand before it. A new module wants a place here; a new word in the
 # last column wants a reason.
 GROUPS = (
-    ("words", "errors instants value rows streams weigh boottime", ""),
+    ("words", "errors instants value rows streams weigh boottime address", ""),
     ("time", "walls expression windows schedule", "words"),
     (
         "options",

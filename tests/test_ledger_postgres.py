@@ -17,7 +17,6 @@ from jobrun import postgres_schema, rows
 from jobrun.errors import ConfigError, LedgerError, NoLedger, Refused, UsageError
 from jobrun.instants import HOUR, iso
 from jobrun.ledger_postgres import PostgresLedger, open_ledger
-from jobrun.places import without_password
 from jobrun.postgres_database import Database
 from jobrun.rows import Breaker, Gap, Opened, Opening
 from tests.conftest import Jobrun
@@ -407,24 +406,6 @@ def test_out_of_reach(postgres: str) -> None:
         open_ledger(address)
     assert "anna@127.0.0.1:1/db" in caught.value.message
     assert "secret" not in f"{caught.value.message} {caught.value.hint}"
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("postgresql://db1/ledger", "postgresql://db1/ledger"),
-        ("postgresql://anna:p%40s@db1:5433/ledger", "postgresql://anna@db1:5433/ledger"),
-        ("postgresql://:secret@db1/", "postgresql://db1/"),
-        ("redis://:p@ss@db1:6379/0", "redis://db1:6379/0"),
-        ("postgresql://db1/x?user=anna@corp", "postgresql://db1/x?user=anna@corp"),
-        ("postgresql://anna:s@db1?user=anna@corp", "postgresql://anna@db1?user=anna@corp"),
-        ("postgresql:///x?user=anna&password=s&host=/run", "postgresql:///x?user=anna&host=/run"),
-        ("postgresql://a,b:5433/x", "postgresql://a,b:5433/x"),
-    ],
-)
-def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
-    """It stands in every screen and many lines."""
-    assert without_password(address) == shown
 
 
 @pytest.mark.parametrize("address", ["postgresql://h/db?nosuch=1", "postgresql://[x/db"])

@@ -396,7 +396,7 @@ def test_its_password_is_on_no_record(both: tuple[Machine, Machine], redis: str)
     """By hand it is $JOBRUN_LOCK's, where that is the same server, or $REDISCLI_AUTH."""
     ask(redis, "ACL", "SETUSER", "cron", "on", ">s3@cret", "~jobrun:*", "&jobrun:*", "+@all")
     address = redis.replace("//", "//cron@")
-    alpha = at_another_lock(both[0], redis.replace("//", "//cron:s3@cret@"))
+    alpha = at_another_lock(both[0], redis.replace("//", "//cron:s3%40cret@"))
     shell = at_another_lock(both[1])
     assert alpha("run", "sales", *TWO, "--", "true", now=NOW).status == 0
     held = Held(alpha, "sales", *TWO, now=NOW)
@@ -404,7 +404,7 @@ def test_its_password_is_on_no_record(both: tuple[Machine, Machine], redis: str)
         found = shell(*REFUSED_BY_HAND[0], now=NOW, env=env)
         assert (found.status, "its lock is held by alpha:" in found.stderr) == (75, True), found
     wrong = {"REDISCLI_AUTH": "wrong"}
-    for lock in ("", "redis://cron:s3@cret@h/0", redis.replace("//", "//cron:wrong@")):
+    for lock in ("", "redis://cron:s3%40cret@h/0", redis.replace("//", "//cron:wrong@")):
         found = shell(*REFUSED_BY_HAND[0], now=NOW, env={"JOBRUN_LOCK": lock, **wrong})
         assert (found.status, f"error: lock {address}: " in found.stderr) == (78, True), found
         assert "REDISCLI_AUTH" in found.stderr

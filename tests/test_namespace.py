@@ -159,11 +159,11 @@ def test_the_longest_name(jobrun: Jobrun) -> None:
     ("address", "namespace", "name", "opened"),
     [
         ("postgresql://u:p@h/d", "x", "postgresql://u@h/d?namespace=x", "postgresql://u:p@h/d"),
-        ("postgresql://h/d?a=b", "x", "postgresql://h/d?a=b&namespace=x", "postgresql://h/d?a=b"),
-        ("postgresql://h/d?namespace=y&a=b", None, "postgresql://h/d?a=b&namespace=y",
-         "postgresql://h/d?a=b"),
-        ("postgresql://h/d?a=b&namespace=y", "x", "postgresql://h/d?a=b&namespace=x",
-         "postgresql://h/d?a=b"),
+        ("postgresql://h/d?port=1", "x", "postgresql://h/d?port=1&namespace=x", "postgresql://h/d?port=1"),
+        ("postgresql://h/d?namespace=y&port=1", None, "postgresql://h/d?port=1&namespace=y",
+         "postgresql://h/d?port=1"),
+        ("postgresql://h/d?port=1&namespace=y", "x", "postgresql://h/d?port=1&namespace=x",
+         "postgresql://h/d?port=1"),
         ("postgresql://h/d?namespace=y", "y", "postgresql://h/d?namespace=y", "postgresql://h/d"),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests import servers
 from tests.conftest import PYTHON, Jobrun, until
 from tests.scenes import altered
 
@@ -93,6 +94,38 @@ def test_no_password_is_told(on_postgres: Jobrun) -> None:
     assert "postgresql://postgres@127.0.0.1" in run.stdout
     assert "hush" not in str(told)
     assert "hush" not in str([*os.walk(on_postgres.folder)])
+
+
+@pytest.mark.parametrize("how", ["typed", "given"])
+def test_no_secret_is_kept(on_postgres: Jobrun, how: str) -> None:
+    """Of no parameter, however its name is written, of the lock neither; on no record or screen."""
+    plain = on_postgres.environment["JOBRUN_LEDGER"]
+    more = "pass%77ord=hush%2F1&sslpassword=hush2&oauth_client_secret=hush3"
+    address = plain.replace("postgres@", "postgres:hush%40@")
+    address += f"{'&' if '?' in plain else '?'}{more}&namespace=quiet"
+    with servers.valkey("--requirepass", "hush5") as server:
+        on_postgres.environment["JOBRUN_LOCK"] = server.replace("//", "//:hush5@")
+        options = ("--ledger", address) if how == "typed" else ()
+        if how == "given":
+            on_postgres.environment["JOBRUN_LEDGER"] = address
+        told = [on_postgres(*HOURLY, "-v", *options, "--", "sh", "-c", "env; exit 3", now=NOW)]
+        assert told[0].status == 3, told
+        for argv in (
+            ("status",), ("status", "--json"), ("history", "--json"), ("doctor",), ("hosts",),
+            ("show", "sales", "--json"), ("show", "sales", "--origin"), ("plan", "sales", "--json"),
+            ("explain", "sales"), ("export",), ("logs", "sales"), ("failures", "--json"),
+            ("rerun", "sales", "2026-09-04T11:00Z"), ("stop", "sales"), ("events",), ("skips",),
+        ):  # fmt: skip
+            told.append(on_postgres(*argv, *options, now=NOW))
+            assert told[-1].status != 2, (argv, told[-1])
+    on_postgres.environment["JOBRUN_LEDGER"] = plain
+    told.append(on_postgres("export", "--namespace", "quiet", now=NOW))
+    assert '"spec"' in told[-1].stdout
+    assert "hush" not in str(told)
+    left = [path for path in on_postgres.folder.rglob("*") if "hush" in path.name]
+    left += [p for p in on_postgres.folder.rglob("*") if p.is_file() and b"hush" in p.read_bytes()]
+    assert left == []
+    query(on_postgres, "DROP SCHEMA quiet CASCADE")
 
 
 def test_an_open_run_of_another_host_whose_lock_nobody_has(on_postgres: Jobrun) -> None:
