@@ -202,6 +202,7 @@ def test_command_that_ended_in_time_keeps_its_answer(driven: Driven, server: Ser
     os.kill(wrapper, signal.SIGSTOP)
     os.kill(pid, signal.SIGTERM)
     until(lambda: not is_alive(pid), "the command to end")
+    until(lambda: state(pid_of(driven, "guardian")) == "S", "the guardian to have said so")
     session.close()
     os.kill(wrapper, signal.SIGCONT)
     ended = driven.end()
