@@ -82,7 +82,8 @@ class Keeper:
         self._news_size = 0
         self._closed = False
         self._skipped = False  # some news was too old to matter before it was saved
-        _remove(path)  # of another ledger that counted its runs from 1
+        for left in (path, _draft(path)):  # of another ledger that counted its runs from 1
+            _remove(left)
 
     @property
     def unsaved(self) -> bool:
@@ -184,7 +185,7 @@ def create(path: str) -> int:
 
 def _replace(path: str, data: bytes) -> None:
     """At any moment there is the old file or the new one."""
-    draft = f"{path}.new"
+    draft = _draft(path)
     try:
         fd = create(draft)
         try:
@@ -195,6 +196,10 @@ def _replace(path: str, data: bytes) -> None:
     except OSError:
         _remove(draft)
         raise
+
+
+def _draft(path: str) -> str:
+    return f"{path}.new"
 
 
 def _rename(draft: str, path: str) -> None:

@@ -3,8 +3,8 @@
     <beside>.d/outbox/<run id>.json
 
 A file is there as a whole or not at all, and outlasts a power cut: it is written under another
-name, synced, renamed, and its folder is synced. What a later version adds to it is left out here; a
-file of a later form (`"v": 2`) is left alone.
+name (a draft), synced, renamed, and its folder is synced. What a later version adds to it is left
+out here; a file of a later form (`"v": 2`) is left alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobrun.value import NamedTuple
 
 VERSION = 1
 MOST_BYTES = 4_194_304  # the values of a run are 64 KiB at the most
-_SUFFIX = ".json"
+_SUFFIX, _DRAFT = ".json", ".json.new"
 _NONE = type(None)
 
 
@@ -71,7 +71,7 @@ def write(folder: str, parcel: Parcel, make_folder: MakeFolder) -> str:
         make_folder(folder)
         _sync(os.path.dirname(folder))
     path = os.path.join(folder, f"{parcel.result.run_id}{_SUFFIX}")
-    draft = f"{path}.new"
+    draft = os.path.join(folder, f"{parcel.result.run_id}{_DRAFT}")
     try:
         fd = kept.create(draft)
         try:
@@ -94,7 +94,7 @@ def remove(path: str) -> None:
 
 def look(folder: str) -> Iterator[Found]:
     """All that lies there, oldest run first. Never raises."""
-    for path in _paths(folder):
+    for _, path in _paths(folder, _SUFFIX):
         try:
             yield Found(path, read(path))
         except FileNotFoundError:  # handed in a moment ago
@@ -105,14 +105,19 @@ def look(folder: str) -> Iterator[Found]:
             yield Found(path, None, str(error))
 
 
-def _paths(folder: str) -> list[str]:
+def drafts(folder: str) -> list[tuple[int, str]]:
+    """(run id, path) of what is being written, or was when its writer was killed."""
+    return _paths(folder, _DRAFT)
+
+
+def _paths(folder: str, suffix: str) -> list[tuple[int, str]]:
     try:
         names = os.listdir(folder)
     except OSError:
         return []
-    stems = (name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
     numbers = sorted(int(stem) for stem in stems if stem.isdecimal() and stem.isascii())
-    return [os.path.join(folder, f"{number}{_SUFFIX}") for number in numbers]
+    return [(number, os.path.join(folder, f"{number}{suffix}")) for number in numbers]
 
 
 def read(path: str) -> Parcel:

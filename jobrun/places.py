@@ -282,9 +282,10 @@ def outbox_folder(beside: str) -> str:
 
 
 def has_outbox(beside: str) -> bool:
-    """Whether anything lies in it: asked at every call."""
+    """Whether anything lies in it, half written or whole: asked at every call."""
     try:
-        return any(name.endswith(".json") for name in os.listdir(outbox_folder(beside)))
+        names = os.listdir(outbox_folder(beside))
+        return any(name.endswith((".json", ".json.new")) for name in names)
     except OSError:
         return False
 

@@ -58,9 +58,19 @@ def put_by(situation: Situation, run: Attempt, result: Result) -> str | None:
 def hand_in(call: Call, ledger: Ledger, job: str) -> None:
     """The ends of the job's runs, by who holds its lock. Raises Refused where the server can't
     take them now."""
-    for found in outbox.look(places.outbox_folder(call.where.beside)):
+    folder = places.outbox_folder(call.where.beside)
+    for found in outbox.look(folder):
         if found.is_meant(job):
             _hand_in(call, ledger, found)
+    _tidy(ledger, folder)
+
+
+def _tidy(ledger: Ledger, folder: str) -> None:
+    """What is half written and stays so: the wrapper whose run it is of was killed."""
+    for run_id, path in outbox.drafts(folder):
+        row = ledger.run(run_id)
+        if row is None or not process.wrapper_alive(row):
+            outbox.remove(path)
 
 
 def _hand_in(call: Call, ledger: Ledger, found: Found) -> str | None:
@@ -156,14 +166,16 @@ class Flushed(NamedTuple):
 
 def flush(call: Call, job: str | None, dry_run: bool) -> tuple[Flushed, ...]:
     """Hand in what lies in the outbox, of one job or of all. Raises JobrunError."""
-    every = outbox.look(places.outbox_folder(call.where.beside))
-    found = [each for each in every if each.is_meant(job)]
-    if not found or call.where.is_file:
+    folder = places.outbox_folder(call.where.beside)
+    found = [each for each in outbox.look(folder) if each.is_meant(job)]
+    if call.where.is_file or not places.has_outbox(call.where.beside):
         return ()
     if dry_run:
         return tuple(_foresee(call, each) for each in found)
     with closing(open_ledger(call.where)) as ledger:
-        return tuple(Flushed(each, _flush(call, ledger, each)) for each in found)
+        flushed = tuple(Flushed(each, _flush(call, ledger, each)) for each in found)
+        _tidy(ledger, folder)
+        return flushed
 
 
 def _foresee(call: Call, found: Found) -> Flushed:

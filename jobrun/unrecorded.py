@@ -118,7 +118,8 @@ def _perform(job: Job, call: Call, signals: Signals, lock: Lock, unit: Unit) -> 
         values["values_file"] = os.devnull
     environment = command.environment(call.environ, values)
     report = Report(job, call, unit, claimed, values, environment)
-    base = os.path.join(_folder(call), f"{call.caller.pid}")
+    # The same as the last one's: what that has left where it was killed is gone then.
+    base = os.path.join(_folder(call), places.slug(job.name))
     output = Output(job.output == "live", None if job.output == "live" else base)
     child = process.start(lock.fd, job.stdin or stdin_of(job))
     argv = [placeholders.fill(argument, values) for argument in job.command]

@@ -85,6 +85,7 @@ POINTS = {
     ),
     "during the command": ("import os\nos.environ['WRAPPER'] = str(os.getpid())", (2, 1)),
     "after the command": (f"{KILL}from jobrun import outbox\noutbox.write = die", (2, 2)),
+    "before it is put by": (f"{KILL}os.replace = die", (2, 2)),
     "before the mark": (BEFORE_FINISH, (1, 1)),
     "during the commit": (
         f"{KILL}from jobrun.postgres_database import Database\ncommit = Database.commit\n"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from jobrun import places
 from tests import servers
 from tests.conftest import Jobrun, until
-from tests.scenes import Held, field, posix
+from tests.scenes import Held, altered, field, posix
 
 pytestmark = posix
 
@@ -167,6 +169,20 @@ def test_plain_runs_and_units_without_a_record(down: Jobrun) -> None:
         assert down("run", "plain", *RUN, "--", "true", now=NOW).status == status
     for status in (76, 0):
         assert down("run", "files", "--key", "one", *RUN, "--", "true", now=NOW).status == status
+
+
+def test_killed_without_a_record(down: Jobrun) -> None:
+    """What it had kept of the output is gone with the next one."""
+    folder = Path(f"{places.find(None, down.environment).beside}.d", "unrecorded")
+    waits = f"echo said; until ls {folder}/*.out; do sleep 0.1; done 2> /dev/null >&2"
+    kills = ("sh", "-c", f"{waits}; kill -9 $WRAPPER; sleep 60")
+    code = "import os\nos.environ['WRAPPER'] = str(os.getpid())"
+    killed = altered(down, code, *HOURLY, "-Q", "-k", "0", *RUN, "--", *kills, now=NOW)
+    assert killed.status == -signal.SIGKILL
+    again = down(*HOURLY, "-Q", "--wait", "20", *RUN, "--", "echo", "ran", now=NOW)
+    assert again.status == 76
+    (done,) = folder.iterdir()
+    assert done.suffix == ".done"
 
 
 def test_one_at_a_time_without_a_record(down: Jobrun) -> None:
