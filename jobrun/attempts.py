@@ -299,13 +299,13 @@ class Attempts:
             except BaseException:
                 child.cancel()
                 raise
+            if claimed is None:
+                child.cancel()
+                row = ledger.job(job.name)
+                self.paused = row is not None and row.is_paused(claim.started) and not claim.by_hand
+                return None
         except JobrunError as error:
             self.situation.call.lines.error(error)
-            return None
-        if claimed is None:
-            child.cancel()
-            row = ledger.job(job.name)
-            self.paused = row is not None and row.is_paused(claim.started) and not claim.by_hand
             return None
         self.token = claimed.token
         return self._claimed(unit, child, claimed)

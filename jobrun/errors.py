@@ -9,6 +9,7 @@
     |       +-- Contradiction     ... together with what is to be written
     +-- Refused          75   not now: nothing ran, a later call may
     |   +-- StoreDown         the server of the ledger is out of reach, or has cut us off
+    |       +-- InDoubt           ... and whether it has done what was asked last is not known
     +-- NotRecorded      76   the command ran, its result is not on record
     +-- ConfigError      78   configuration, or a schedule change that wants consent
 
@@ -71,6 +72,12 @@ class Refused(JobrunError):
 
 
 class StoreDown(Refused):
+    """`is_late`: the call had asked what is on record, and who has the job's lock."""
+
+    is_late = False
+
+
+class InDoubt(StoreDown):
     pass
 
 

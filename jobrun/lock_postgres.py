@@ -248,7 +248,7 @@ class SessionLock(ServerLock):
         return _TAKE.format(pid=pid, key=self._number(), ttl=int(self._ttl * 1000))
 
     def _check_version(self) -> None:
-        version = self._database.connection.info.server_version
+        version = self._database.server_version
         if version < _FIRST_VERSION:
             raise ConfigError(
                 f"ledger {self._database.address}: PostgreSQL {version // 10_000} keeps the lock of"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from jobrun import consent, rows, turn
 from jobrun.attempt import Running
 from jobrun.attempts import Attempts
-from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused, UsageError
+from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused, StoreDown, UsageError
 from jobrun.ledgers import open_ledger
 from jobrun.living import judge_open_runs
 from jobrun.overlap import Beside, keeper_of
@@ -113,7 +113,10 @@ def take(situation: Situation, enter: Enter) -> int:
     code = beginning.take()
     if beginning.stock is None:
         return code
-    return Crew(situation, beginning.stock, enter).run()
+    try:
+        return Crew(situation, beginning.stock, enter).run()
+    except StoreDown as error:  # of the range something may have run
+        raise Refused(error.message, error.hint) from error
 
 
 class Beginning(Beside):

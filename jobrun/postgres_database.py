@@ -34,6 +34,7 @@ from jobrun.errors import (
     ConfigError,
     Contradiction,
     DamagedLedger,
+    InDoubt,
     JobrunError,
     LedgerError,
     StoreDown,
@@ -248,7 +249,11 @@ class Database:
                 raise
             with suppress(psycopg.Error):
                 self._leave_pipeline()
-            if not self._has_committed(number):
+            try:
+                has_committed = self._has_committed(number)
+            except StoreDown as down:
+                raise InDoubt(down.message, down.hint) from error
+            if not has_committed:
                 raise explained(error, self.address, 0, self.rights()) from error
 
     def roll_back(self) -> None:
@@ -292,7 +297,12 @@ class Database:
     @property
     def backend_pid(self) -> int:
         """The server's process, as the protocol names it: behind a pooler it is another."""
-        return self.connection.info.backend_pid
+        return self._connected().info.backend_pid
+
+    @property
+    def server_version(self) -> int:
+        """180001 for 18.1."""
+        return self._connected().info.server_version
 
     def statement(self, text: str, **values: object) -> bytes:
         """As it is sent, with the values in it: what they hold is no part of the statement."""
@@ -375,6 +385,12 @@ class Database:
         )
 
     def _alive(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """To ask something."""
+        connection = self._connected()
+        self.asked = boottime()
+        return connection
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self.connection.closed:
             if self.locks:
                 raise gone(self.address, "with it the job's lock")
@@ -382,7 +398,6 @@ class Database:
                 self.connection = self._connect()
             except ConfigError as error:  # it was let in before: what has run is still to be told
                 raise StoreDown(error.message, error.hint) from error
-        self.asked = boottime()
         return self.connection
 
     def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jobrun import locks, options, places, skips
@@ -37,28 +38,28 @@ def run(job: Job, call: Call) -> int:
     places.make_state_folder(call.where, job.ledger, call.environ)
     signals = catch()
     try:
-        kind = places.filesystem_of(call.where)
-        network = kind in places.NETWORK
-        try:
-            ledger = open_ledger(
-                call.where, call.caller, create=True, network=network, clock=call.clock
-            )
-        except StoreDown as error:
-            from jobrun import outage
+        return _with_store(job, call, signals, began)
+    except StoreDown as error:
+        from jobrun import outage
 
-            found = outage.meet(job, call, signals, error)
-            if isinstance(found, int):
-                return found
-            ledger = found
-        options.name_command(ledger.shared)
-        try:
-            job = as_set(job, call, ledger.overrides(job.name))
-            tell_ledger(ledger, job, call, kind)
-            return _with_ledger(job, call, ledger, signals, began)
-        finally:
-            ledger.close()
+        again = partial(_with_store, job, call, signals, began)
+        return outage.meet(job, call, signals, error, again)
     finally:
         signals.restore()
+
+
+def _with_store(job: Job, call: Call, signals: Signals, began: float) -> int:
+    """Raises StoreDown where it has gone before anything ran."""
+    kind = places.filesystem_of(call.where)
+    network = kind in places.NETWORK
+    ledger = open_ledger(call.where, call.caller, create=True, network=network, clock=call.clock)
+    options.name_command(ledger.shared)
+    try:
+        job = as_set(job, call, ledger.overrides(job.name))
+        tell_ledger(ledger, job, call, kind)
+        return _with_ledger(job, call, ledger, signals, began)
+    finally:
+        ledger.close()
 
 
 def _with_ledger(job: Job, call: Call, ledger: Ledger, signals: Signals, began: float) -> int:
@@ -138,15 +139,19 @@ def _with_lock(situation: Situation) -> int:
 
         # A server hears nothing of us while a large file is read: not with its lock.
         named = key_file.key(job.name, job.key_file)
-    if not lock.acquire(job.wait, signals):
-        if signals.received:
-            return EXIT_SIGNAL + signals.received
-        return skips.lock_held(job, call, ledger, holder(ledger, job.name), lock.holder())
+    is_held = lock.acquire(job.wait, signals)
     try:
+        if not is_held:
+            if signals.received:
+                return EXIT_SIGNAL + signals.received
+            return skips.lock_held(job, call, ledger, holder(ledger, job.name), lock.holder())
         note_holder(lock, call)
         from jobrun import turn
 
         return turn.take(situation, named)
+    except StoreDown as error:
+        error.is_late = True
+        raise
     finally:
         lock.release()
 

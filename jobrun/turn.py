@@ -24,7 +24,7 @@ from jobrun import (
     skips,
 )
 from jobrun.attempts import Attempts
-from jobrun.errors import EXIT_SIGNAL, ConfigError, Refused, UsageError
+from jobrun.errors import EXIT_SIGNAL, ConfigError, JobrunError, Refused, UsageError
 from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
 from jobrun.rows import Breaker, JobRow, Left, Opened, Opening, RunRow, Source, Stored
@@ -333,7 +333,11 @@ def carry_out(
 
     if not work.run(plan.units, opening, on_open):
         return None
-    return end(situation, plan, work)
+    try:
+        return end(situation, plan, work)
+    except JobrunError as error:  # what has run is on record
+        call.lines.error(error)
+        return work.exit_code or error.code
 
 
 def tell(

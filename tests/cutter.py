@@ -1,7 +1,8 @@
 """Between jobrun and a PostgreSQL server: passes everything on, until the network is cut.
 
 It reads the messages that pass, so that the cut comes at the COMMIT of the transaction in which a
-run ends: before the server has it, or once the server has done it and before it can say so.
+run ends, or begins: before the server has it, or once the server has done it and before it can say
+so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 BEFORE, AFTER = "before", "after"
-_ENDS_A_RUN = b"SET outcome = $"
+ENDS_A_RUN, BEGINS_A_RUN = b"SET outcome = $", b".jobrun_run (job, "
 
 
 class Side(NamedTuple):
@@ -25,9 +26,10 @@ class Side(NamedTuple):
 
 
 class Cutter:
-    """`cut`: where; None lets everything pass. After a cut nobody gets through until `mend`."""
+    """`cut`: where, in the transaction that has the words of `at`; None lets everything pass. After
+    a cut nobody gets through until `mend`."""
 
-    def __init__(self, address: str, cut: str | None = None) -> None:
+    def __init__(self, address: str, cut: str | None = None, at: bytes = ENDS_A_RUN) -> None:
         place = urlsplit(address)
         self._server = (place.hostname or "", place.port or 0)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -36,6 +38,7 @@ class Cutter:
         plain = f"{address}{more}sslmode=disable&gssencmode=disable"
         self.address = plain.replace(f":{place.port}/", f":{port}/")
         self.cut = cut
+        self.at = at
         self.happened = threading.Event()
         self._sides: list[Side] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -77,15 +80,15 @@ class Watch:
     def __init__(self, cutter: Cutter, side: Side) -> None:
         self._cutter = cutter
         self._client, self._server = side
-        self._ends_a_run = self._is_committing = False
+        self._is_at = self._is_committing = False
 
     def forth(self) -> None:
         with contextlib.suppress(OSError, EOFError):
             self._server.sendall(_take(self._client, b""))  # who it is, before any other message
             while True:
                 message = _take(self._client, _exactly(self._client, 1))
-                self._ends_a_run |= _ENDS_A_RUN in message
-                if self._ends_a_run and message[:1] in b"PQ" and b"COMMIT" in message:
+                self._is_at |= self._cutter.at in message
+                if self._is_at and message[:1] in b"PQ" and b"COMMIT" in message:
                     if self._cutter.cut == BEFORE:
                         self._cutter.sever()
                     self._is_committing = True
@@ -120,8 +123,8 @@ def _exactly(end: socket.socket, count: int) -> bytes:
 
 
 @contextmanager
-def cutter(address: str, cut: str | None = None) -> Iterator[Cutter]:
-    made = Cutter(address, cut)
+def cutter(address: str, cut: str | None = None, at: bytes = ENDS_A_RUN) -> Iterator[Cutter]:
+    made = Cutter(address, cut, at)
     try:
         yield made
     finally:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from jobrun import places
-from tests import servers
-from tests.conftest import Jobrun, until
+from tests import cutter, servers
+from tests.conftest import PYTHON, Jobrun, instant, is_alive, until
 from tests.scenes import Held, altered, field, posix
 
 pytestmark = posix
@@ -134,6 +136,151 @@ def test_a_signal_ends_the_wait(down: Jobrun) -> None:
     call.send_signal(signal.SIGTERM)
     out, _ = call.communicate(timeout=20)
     assert (call.returncode, out) == (143, b"")
+
+
+# -- a server that goes once the call has opened the ledger ---------------------------------------
+
+# Stops the server, once, the first time that the named function is called.
+STOPS = """
+import os, signal
+from jobrun import {module}
+from tests.conftest import is_alive, until
+
+real, server = {module}.{name}, int(os.environ["SERVER"])
+
+
+def stopping(*given):
+    {module}.{name} = real
+    os.kill(server, signal.SIGINT)
+    until(lambda: not is_alive(server), "the end of the server")
+    return real(*given)
+
+
+{module}.{name} = stopping
+"""
+EARLY = {
+    "before it has read anything": ("ledger_sql", "SqlLedger.overrides"),
+    "before it has the lock": ("lock_postgres", "SessionLock._try"),
+}
+LATE = {
+    "once it has the lock": ("turn", "take"),
+    "once it has its plan": ("turn", "carry_out"),
+    "as it claims": ("postgres_database", "Database.begin"),
+}
+HELD_UP = {**EARLY, **LATE}
+
+
+class Stopping(Jobrun):
+    """Its calls stop the server at a point; each has a job of its own."""
+
+    def __init__(self, down: Jobrun, server: servers.Postgres, point: tuple[str, str]) -> None:
+        super().__init__(down.folder)
+        self.environment = {**down.environment, "SERVER": str(server.pid)}
+        self.server = server
+        module, name = point
+        self._code = STOPS.format(module=module, name=name)
+        self.job = f"sales-{server.pid}"
+
+    def argv(self, *argv: str, now: str | None = None) -> list[str]:
+        program = f"{self._code}\nimport sys\nfrom tests import frozen\n"
+        program += "sys.exit(frozen.run(float(sys.argv[1]), sys.argv[2:]))"
+        return [PYTHON, "-c", program, str(instant(now or NOW)), *argv]
+
+    def calling(self, *options: str) -> tuple[str, ...]:
+        return ("run", self.job, "--every", "1h", *options, "--", "sh", "-c", "echo ran >> witness")
+
+    @property
+    def witness(self) -> str:
+        found = self.folder / "witness"
+        return found.read_text() if found.exists() else ""
+
+
+@pytest.fixture
+def stopping(down: Jobrun, server: servers.Postgres, point: tuple[str, str]) -> Iterator[Stopping]:
+    server.start()
+    yield Stopping(down, server, point)
+    with suppress(OSError):  # it is stopped
+        server.stop()
+
+
+@pytest.mark.parametrize("point", HELD_UP.values(), ids=HELD_UP)
+def test_it_goes_and_nothing_runs(stopping: Stopping, down: Jobrun) -> None:
+    """As where it was not there from the start; the next call finds everything to do."""
+    found = stopping(*stopping.calling("-q"), now=NOW)
+    assert (found.status, stopping.witness) == (75, "")
+    assert f"SKIPPED job={stopping.job} reason=store-down cause=" in found.lines[-2]
+    stopping.server.start()
+    again = down(*stopping.calling(), now=SOON)
+    assert (again.status, stopping.witness, "LOST" in again.stderr) == (0, "ran\n", False)
+
+
+@pytest.mark.parametrize("point", HELD_UP.values(), ids=HELD_UP)
+def test_it_goes_and_is_waited_for(stopping: Stopping, down: Jobrun) -> None:
+    """Then the same call does it, once."""
+    pid = stopping.server.pid
+    call = stopping.start(*stopping.calling("--on-store-down", "wait:1m"), now=NOW)
+    until(lambda: not is_alive(pid), "the end of the server")
+    stopping.server.start()
+    _, err = call.communicate(timeout=60)
+    assert (call.returncode, stopping.witness) == (0, "ran\n")
+    assert b"PROCESSED" in err
+    runs = json.loads(down("history", stopping.job, "--json", now=SOON).stdout)["runs"]
+    assert [run["outcome"] for run in runs] == ["succeeded"]
+
+
+@pytest.mark.parametrize("lock", ["session", "lease"])
+def test_a_connection_that_is_cut_before_the_lock(on_postgres: Jobrun, lock: str) -> None:
+    """And can be made anew at once: nobody notices."""
+    cuts = "from jobrun.ledger_postgres import PostgresLedger\n"
+    cuts += "PostgresLedger.idle_row = lambda ledger, _: ledger.database.close()"
+    found = altered(on_postgres, cuts, *HOURLY, "--lock", lock, "--", "echo", "ran", now=NOW)
+    assert (found.status, found.stdout) == (0, "ran\n"), found
+
+
+@pytest.mark.parametrize("point", EARLY.values(), ids=EARLY)
+def test_it_goes_and_it_runs_without_a_record(stopping: Stopping) -> None:
+    """Nothing is known yet."""
+    found = stopping(*stopping.calling(*RUN), now=NOW)
+    assert (found.status, stopping.witness, "unrecorded" in found.stderr) == (76, "ran\n", True)
+
+
+@pytest.mark.parametrize("point", LATE.values(), ids=LATE)
+def test_it_goes_once_the_record_has_spoken(stopping: Stopping) -> None:
+    """It may have said that the newest window is done, so nothing runs."""
+    found = stopping(*stopping.calling(*RUN), now=NOW)
+    assert (found.status, stopping.witness) == (75, "")
+    assert "reason=store-down" in found.stderr
+
+
+@pytest.mark.parametrize("point", [("turn", "_tell_pause")])
+def test_it_goes_once_something_has_run(stopping: Stopping) -> None:
+    """An error of a call that is over: it does not begin again."""
+    job, wait = stopping.job, ("--on-store-down", "wait:1m", "--first", "2026-09-04T10:00Z")
+    script = f"echo ran >> witness; {PYTHON} -m jobrun pause {job}"
+    found = stopping("run", job, "--every", "1h", *wait, "--", "sh", "-c", script, now=NOW)
+    assert (found.status, stopping.witness) == (75, "ran\n")
+    assert [line.split()[1] for line in found.lines[-3:]] == ["PROCESSED", "error:", "hint:"]
+
+
+@pytest.mark.parametrize("lock", ["session", "lease"])
+@pytest.mark.parametrize("cut", [cutter.BEFORE, cutter.AFTER])
+def test_a_claim_that_may_be_on_record(on_postgres: Jobrun, cut: str, lock: str) -> None:
+    """It is not waited for then, and nothing runs: the next call sees what there is."""
+    server = on_postgres.environment["JOBRUN_LEDGER"]
+    on_postgres("run", "other", "--", "true")  # the ledger is there
+    line = (*HOURLY, "--lock", lock, "-k", "0", "--lock-ttl", "5")
+    with cutter.cutter(server, cut, cutter.BEGINS_A_RUN) as network:
+        on_postgres.environment["JOBRUN_LEDGER"] = network.address
+        found = on_postgres(*line, "--on-store-down", "wait:10m", "--", "echo", "ran", now=NOW)
+        assert network.happened.is_set()
+        network.mend()
+        again = on_postgres(*line, "--wait", "30", "--", "echo", "again", now=SOON)
+    assert (found.status, found.stdout, "reason=store-down" in found.stderr) == (75, "", True)
+    assert (again.status, again.stdout) == (0, "again\n"), again
+    assert ("LOST" in again.stderr) == (cut == cutter.AFTER)
+
+
+# -- without a record -----------------------------------------------------------------------------
 
 
 def test_run_without_a_record(down: Jobrun) -> None:
