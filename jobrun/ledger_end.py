@@ -124,7 +124,7 @@ class Before(NamedTuple):
         """What its window comes to."""
         if self.state == PROCESSED or not self._is_its_window(result):
             return self.state
-        return _end_state(result)
+        return end_state(result)
 
     def _is_its_window(self, result: Result) -> bool:
         return self.window_token == result.token and self.state in (RUNNING, PROCESSED)
@@ -146,7 +146,7 @@ def end_window(database: Database, result: Result) -> None:
         "job": result.job,
         "key": result.key,
         "token": result.token,
-        "state": _end_state(result),
+        "state": end_state(result),
         "reason": None if succeeded else result.outcome,
         "failed": int(result.outcome in FAILURES),
         "next_attempt_at": None if succeeded else text(result.next_attempt_at),
@@ -155,7 +155,7 @@ def end_window(database: Database, result: Result) -> None:
     database.put(_END_WINDOW, values)
 
 
-def _end_state(result: Result) -> str:
+def end_state(result: Result) -> str:
     if result.outcome == SUCCEEDED:
         return PROCESSED
     return DEAD if result.is_dead else FAILED

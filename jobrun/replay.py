@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from jobrun import locks, outbox, places, process, report, rows, values_file
+from jobrun import locks, options, outbox, places, process, report, rows, values_file
 from jobrun.errors import DamagedLedger, JobrunError, UsageError
 from jobrun.ledgers import open_ledger
 from jobrun.outbox import Found, Limits, Parcel
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from jobrun.attempt import Attempt
     from jobrun.call import Call, Situation
     from jobrun.ledger import Ledger
+    from jobrun.places import Where
+    from jobrun.plans import Note
     from jobrun.rows import Breaker, Finished, Result
     from jobrun.schedule import Grid
 
@@ -152,6 +154,31 @@ def told(parcel: Parcel, what: str) -> dict[str, object]:
         "attempt": parcel.attempt,
         "took": result.took,
     }
+
+
+# -- foreseen --------------------------------------------------------------------------------------
+
+
+def foretold(ledger: Ledger, where: Where) -> Ledger:
+    """To be looked at: as it will be once what lies here is handed in."""
+    if where.is_file or not places.has_outbox(where.beside):
+        return ledger
+    from jobrun.handed_in import HandedIn
+    from jobrun.ledger_postgres import PostgresLedger
+
+    assert isinstance(ledger, PostgresLedger)
+    return HandedIn(ledger, outbox.look(places.outbox_folder(where.beside)))
+
+
+def notes(ledger: Ledger, call: Call, job: str) -> list[Note]:
+    """What a call hands in before it plans, where `ledger` is foretold."""
+    if call.where.is_file:
+        return []
+    from jobrun.handed_in import HandedIn
+
+    ends = ledger.ends(job) if isinstance(ledger, HandedIn) else []
+    runs = ((told(parcel, "would-replay"), parcel.result.run_id) for parcel in ends)
+    return [("NOTE", {**fields, "run": run}, options.typed("flush")) for fields, run in runs]
 
 
 # -- by hand --------------------------------------------------------------------------------------

@@ -220,6 +220,7 @@ def test_a_machine_that_took_over_first(on_postgres: Jobrun) -> None:
     altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", *WITNESS, now=NOW)
     taken = rival(on_postgres, *HOURLY, "--", *WITNESS, now=SOON)
     assert [line.split()[1] for line in taken.lines] == ["LOST", "PROCESSED"]
+    assert "would-replay" not in on_postgres("plan", "sales", now=SOON).stdout
     late = on_postgres(*HOURLY, "-q", "--", "true", now=SOON)
     assert late.status == 0
     (line,) = late.lines
@@ -348,6 +349,59 @@ def test_what_lies_there_is_shown(on_postgres: Jobrun) -> None:
     doctor = on_postgres("doctor", now=SOON).stdout
     assert "WARN  outbox      1 run has ended and is not on record yet" in doctor
     assert "jobrun flush" in doctor
+
+
+def test_a_plan_is_what_follows_from_it(on_postgres: Jobrun) -> None:
+    """Not LOST, and what the next call does; that of `plan` and that of --dry-run."""
+    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", "true", now=NOW)
+    for argv in (("plan", "sales"), (*HOURLY, "--dry-run", "--", "true")):
+        found = on_postgres(*argv, now=LATER)
+        assert (found.status, "LOST" in found.stdout, "watermark" in found.stdout) == (
+            0,
+            False,
+            False,
+        )
+        assert "done to 2026-09-04 12:00 UTC" in found.stdout
+        (note,) = (line for line in found.stdout.splitlines() if line.startswith("NOTE: what="))
+        assert note.startswith("NOTE: what=would-replay window=2026-09-04T11:00:00+00:00/")
+        assert "outcome=succeeded" in note
+        assert "  jobrun flush" in found.stdout
+    planned = json.loads(on_postgres("plan", "sales", "--json", now=LATER).stdout)
+    assert [run["key"] for run in planned["runs"]] == ["sales:2026-09-04T12:00:00+00:00"]
+    assert len(outbox(on_postgres)) == 1
+
+
+@pytest.mark.parametrize(
+    "argv", [("status",), ("explain", "sales"), ("history",), ("windows", "sales"), ("show", KEY)]
+)
+def test_what_lies_there_is_not_lost(on_postgres: Jobrun, argv: tuple[str, ...]) -> None:
+    """Whoever looks sees how it ended."""
+    fails = ("sh", "-c", "exit 3")
+    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", *fails, now=NOW)
+    before = on_postgres(*argv, now=SOON)
+    on_postgres("flush", now=SOON)
+    after = on_postgres(*argv, now=SOON)
+    shown, kept, _ = before.stdout.partition("outbox: ")
+    assert bool(kept) == (argv[0] in ("status", "explain"))
+    assert "exit 3" in shown
+    assert shown == after.stdout
+
+
+def test_a_plan_after_a_failure(on_postgres: Jobrun) -> None:
+    """It says what the call does that hands it in: of what has failed, of what is dead by it."""
+    for job, *more in (
+        ("sales",),
+        ("stock", "--max-attempts", "1"),
+        ("late", "--retry-delay", "2h"),
+    ):
+        line = ("run", job, "--every", "1h", *more, "--", "sh", "-c", "exit 3")
+        altered(on_postgres, BEFORE_FINISH, *line, now=NOW)
+        foreseen = json.loads(on_postgres("plan", job, "--json", now=LATER).stdout)
+        assert on_postgres("flush", job, now=LATER).status == 0
+        after = json.loads(on_postgres("plan", job, "--json", now=LATER).stdout)
+        note, *rest = foreseen.pop("notes")
+        assert (note["what"], rest) == ("would-replay", after.pop("notes"))
+        assert foreseen == after
 
 
 def test_flush_of_one_job_or_of_all(on_postgres: Jobrun) -> None:

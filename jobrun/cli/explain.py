@@ -10,8 +10,10 @@ from jobrun import lastcall, options, printed
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
 from jobrun.errors import UsageError
 from jobrun.ledger import Ledger
+from jobrun.outbox import Found
 from jobrun.rows import FAILURES, JobRow, RunRow
 from jobrun.screens.explain import explain_screen
+from jobrun.screens.outbox import kept_lines
 from jobrun.standing import stand
 from jobrun.story import Subject, of_row, tell, window_at
 
@@ -38,8 +40,16 @@ def explain(
         runs = [look.as_it_is(run) for run in found]
         standing = stand(rows, row, look.now, look.is_alive)
         story = tell(rows, standing, subject, runs, look.now)
-        look.show(explain_screen(look.path, story, standing, _last_words(look, runs), look.now))
+        screen = explain_screen(look.path, story, standing, _last_words(look, runs), look.now)
+        kept = kept_lines(_kept(look, row, subject), look.now)
+        look.show(screen._replace(parts=(*screen.parts, *kept)))
     return 0
+
+
+def _kept(look: Look, job: JobRow, subject: Subject) -> list[Found]:
+    """What of it the server has not been told."""
+    found = ((each, each.parcel) for each in look.outbox(job.name))
+    return [each for each, of in found if of is not None and of.result.key == subject.key]
 
 
 def _find(look: Look, ledger: Ledger, job: JobRow, what: str) -> Subject:

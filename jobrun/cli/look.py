@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from jobrun import locks, options, outbox, places, process, schedule, tables, windows
+from jobrun import locks, options, outbox, places, process, replay, schedule, tables, windows
 from jobrun.by_hand import known_job
 from jobrun.call import Call, host_name, this_caller
 from jobrun.errors import JobrunError, NoLedger, UsageError
@@ -129,7 +129,10 @@ class Look:
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger | None]:
-        """The ledger, None where there is none yet: looking never makes one."""
+        """The ledger, None where there is none yet: looking never makes one.
+
+        What this machine has kept for it is seen as if it were there.
+        """
         try:
             ledger = open_ledger(self.where, clock=self.clock) if is_there(self.where) else None
         except NoLedger:
@@ -137,6 +140,8 @@ class Look:
                 raise
             ledger = None
         options.name_command(ledger is not None and ledger.shared)
+        if ledger is not None:
+            ledger = replay.foretold(ledger, self.where)
         self._open = ledger
         try:
             yield ledger

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jobrun import command, foreseen, locks, options, overlap, places, tables, turn
+from jobrun import command, foreseen, locks, options, overlap, places, replay, tables, turn
 from jobrun import job as jobs
 from jobrun.by_hand import as_it_would_be
 from jobrun.call import Call, this_caller
@@ -89,7 +89,7 @@ def _as_it_is(call: Call, folder: str) -> Ledger:
         with suppress(NoLedger):
             ledger = open_ledger(call.where)
             options.name_command(ledger.shared)
-            return ledger
+            return replay.foretold(ledger, call.where)
     return open_ledger(places.find(os.path.join(folder, "empty.db"), {}), create=True)
 
 
@@ -107,6 +107,7 @@ def _screen(job: Job, call: Call, ledger: Ledger, source: str, is_now: bool) -> 
     else:
         plan = overlap.name_holder(plan, judged.living, call)
         plan, row = foreseen.loss(job, call, ledger, plan, grid, judged.lost)
+        plan = plan._replace(notes=(*replay.notes(ledger, call, job.name), *plan.notes))
     setting = Setting(
         ledger=call.ledger,
         job=job,
