@@ -41,7 +41,7 @@ from jobrun.errors import (
 )
 from jobrun.instants import iso
 from jobrun.places import name_of
-from jobrun.postgres_errors import explained, gone, is_gone, no_schema, not_connected
+from jobrun.postgres_errors import explained, gone, is_gone, no_schema, not_connected, standby
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -336,10 +336,7 @@ class Database:
         if clock is not None:  # it was asked in the middle, more or less
             self.skew = round(((began + ended) / 2 - now) * 1000)
         if is_standby:
-            raise ConfigError(
-                f"ledger {self.address}: a standby, where nothing can be written",
-                "the primary's address: postgresql://a,b/db?target_session_attrs=read-write",
-            )
+            raise standby(self.address)
         if schema is None:
             raise no_schema(self.address)
         self.schema = schema
@@ -394,11 +391,21 @@ class Database:
         if self.connection.closed:
             if self.locks:
                 raise gone(self.address, "with it the job's lock")
-            try:
-                self.connection = self._connect()
-            except ConfigError as error:  # it was let in before: what has run is still to be told
-                raise StoreDown(error.message, error.hint) from error
+            self._connect_again()
         return self.connection
+
+    def _connect_again(self) -> None:
+        """It was let in before, by a primary: what has run is still to be told."""
+        try:
+            connection = self._connect()
+            with self._errors():
+                ((is_standby,),) = connection.execute("SELECT pg_is_in_recovery()").fetchall()
+            if is_standby:
+                connection.close()
+                raise standby(self.address)
+        except ConfigError as error:
+            raise StoreDown(error.message, error.hint) from error
+        self.connection = connection
 
     def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[Any, ...]]:
         query = _translated(statement, self.schema)

@@ -153,6 +153,13 @@ def gone(address: str, said: str) -> StoreDown:
     )
 
 
+def standby(address: str) -> ConfigError:
+    return ConfigError(
+        f"ledger {address}: a standby, where nothing can be written",
+        "the primary's address: postgresql://a,b/db?target_session_attrs=read-write",
+    )
+
+
 def no_schema(address: str) -> ConfigError:
     """The search path of the role leads nowhere."""
     return ConfigError(

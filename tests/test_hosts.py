@@ -348,6 +348,28 @@ def test_a_standby_is_refused_at_once(jobrun: Jobrun) -> None:
         assert (doctor.status, "FAIL  ledger      ledger " in doctor.stdout) == (1, True)
 
 
+@pytest.mark.parametrize("lock", ["session", "lease"])
+def test_a_server_that_becomes_a_standby_is_waited_for(jobrun: Jobrun, lock: str) -> None:
+    """While a command runs: an outage, until a primary is back that takes the record."""
+    with servers.own_postgres() as server:
+        jobrun.environment |= {"JOBRUN_LEDGER": server.address, "JOBRUN_HOME": str(jobrun.folder)}
+        assert jobrun("run", "a", "--", "true").status == 0
+        held = Held(jobrun, "a", "--lock", lock, "--lock-ttl", "60")
+        server.stop()
+        server.make_standby()
+        server.start()
+        held.end_command()
+        assert held.wrapper.stderr is not None
+        waiting = held.wrapper.stderr.readline()
+        assert b"what=not-recorded-yet" in waiting, waiting
+        assert b"a standby" in waiting
+        (server.data / "standby.signal").unlink()
+        server.stop()
+        server.start()
+        done = held.release()
+        assert (done.status, "PROCESSED job=a" in done.stderr) == (0, True), done
+
+
 # -- from an earlier version -----------------------------------------------------------------------
 
 # A program of version 2: it knows no hosts.
