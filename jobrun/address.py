@@ -66,7 +66,8 @@ def check(option: str, address: str) -> None:
         right = "postgresql://user@host/database" if "postgres" in scheme else "redis://host:6379/0"
         raise UsageError(
             f"{option}: no address that can be read for certain ({found})",
-            f"{right}; of a password / is written %2F, @ %40, : %3A, # %23, ? %3F, & %26, % %25",
+            f"{right}; of a password / is written %2F, @ %40, : %3A, # %23, ? %3F, & %26, % %25,"
+            " [ %5B, ] %5D, a blank %20",
         )
 
 
@@ -119,13 +120,21 @@ def _doubt(rest: str) -> str | None:
         return "a % in it without the two hex digits of a character"
     if "#" in rest:
         return "a # in it"
-    if "@" in user or ("@" in path + strange and ":" in user + hosts):
+    if "@" in user or ("@" in path + strange and ":" in user + hosts) or _is_libpq_elsewhere(rest):
         return "an @ in it that is not the one before the host"
-    if re.search(r"[\[\]]", user) or not all(map(_is_place, hosts.split(","))):
+    if re.search(r"[\[\]]", user):
+        return "a [ or ] in it that is not around the number of a host"
+    if not all(map(_is_place, hosts.split(","))):
         return "no host and port where they should be"
     if not all("=" in each for each in parameters):
         return "a parameter behind its ? is no NAME=VALUE"
     return None
+
+
+def _is_libpq_elsewhere(rest: str) -> bool:
+    """libpq takes an `@` behind a `?` as well for the one before the host, if no `/` is before."""
+    before, at, _ = rest.partition("/")[0].partition("@")
+    return bool(at) and before != _parts(rest)[0]
 
 
 def _is_place(host: str) -> bool:

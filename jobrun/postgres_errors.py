@@ -69,14 +69,22 @@ _NO_OTHER_TRY_MENDS = tuple(
             "psql with the same address; a password belongs into ~/.pgpass",
         ),
         (
-            "certificate|private key|SSL was required|does not support SSL|not compiled in"
-            "|weak sslmode|GSSAPI encryption required",
+            "certificate|private key|alert unknown ca|SSL (was |connection is )?required"
+            "|does not support SSL|not compiled in|weak sslmode|GSSAPI encryption required",
             "sslrootcert= is a file of whoever the server's certificate is from, sslcert= and"
             " sslkey= are ours; psql takes the same address",
         ),
         (
             "service file|service specification|definition of service",
             "a [NAME] in ~/.pg_service.conf, or in the file that $PGSERVICEFILE names",
+        ),
+        (
+            "unsupported startup parameter",
+            "an address without options=, or ignore_startup_parameters = options of the pooler",
+        ),
+        (
+            "local user with ID",
+            "postgresql://user@host/database: who calls has no name on this system",
         ),
         (
             "invalid command-line argument|requires a value|configuration parameter"
@@ -89,7 +97,8 @@ _NO_OTHER_TRY_MENDS = tuple(
         ),
         (
             r"invalid \S+ value|invalid integer|invalid port|invalid S\S+ |could not match"
-            r"|could not parse network address|path .* too long|setsockopt\(\w+\) failed: Invalid",
+            r"|could not parse network address|path .* too long|setsockopt\(\w+\) failed: Invalid"
+            "|is greater than",
             _LIBPQ_PAGE,
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -79,6 +80,8 @@ def test_each_parameter_of_libpq_is_known() -> None:
         "postgresql://u:s3?cr@h/db", "postgresql://u:s3[cr@h/db", "postgresql://u:s3 cr@h/db",
         "postgresql://u:s3%zz@h/db", "postgresql://u:s3%00@h/db", "postgresql://u:s3cr/db",
         "postgresql://h/db?password=s3&cr", "postgresql://u:s3\ncr@h/db",
+        "postgresql://h?password=s3@cr", "postgresql://h:1?user=a@cr@b&password=s3",
+        "postgresql://h?user=a@b&password=s3", "postgresql://u:1?user=s3@h/db",
         "redis://u:s3/cr@h/0", "redis://u:s3@cr@h/0", "redis://:s3#cr@h/0", "redis://:s3cr",
         "unix://:s3/cr@/run/redis.sock", "redis://h/0?password=s3#cr",
     ],
@@ -94,6 +97,22 @@ def test_one_in_doubt_is_refused_and_not_shown(text: str) -> None:
         assert "cr@" not in told
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "right"),
+    [
+        ("postgresql://u:p[q@h/db", "a [ or ] in it", "[ %5B"),
+        ("postgresql://u:p]q@h/db", "a [ or ] in it", "] %5D"),
+        ("postgresql://u:p q@h/db", "a blank", "a blank %20"),
+        ("postgresql://u@[::1/db", "no host and port", "postgresql://user@host/database"),
+    ],
+)
+def test_how_it_is_written_instead(text: str, said: str, right: str) -> None:
+    """Of that very character."""
+    with pytest.raises(UsageError, match=re.escape(said)) as raised:
+        address.check("--ledger", text)
+    assert right in (raised.value.hint or "")
+
+
 PASSWORDS = st.text(
     st.one_of(
         st.sampled_from("/@#?&=:%[]+,;'\"\\ \t\n"),
@@ -106,7 +125,7 @@ PLACES = (
     "postgresql://anna:{}@db1/jobs", "postgresql://:{}@db1:1,db2:2/jobs?sslmode=require",
     "postgresql://db1/jobs?password={}", "postgresql:///jobs?password={}&user=anna",
     "postgresql://anna:{}@/jobs?namespace=staging&host=/run",
-    "postgresql://db1/jobs?pass%77ord={}&port=1",
+    "postgresql://db1/jobs?pass%77ord={}&port=1", "postgresql://db1:1?user=anna&password={}",
     "redis://anna:{}@db1/0", "redis://:{}@db1:1", "redis://db1/0?password={}&db=1",
     "rediss://anna:{}@db1/0?ssl_cert_reqs=none", "unix://:{}@/run/r.sock?db=1",
 )  # fmt: skip
@@ -147,6 +166,7 @@ LEDGERS = (
     "postgresql://anna:{}@127.0.0.1:1/jobs?namespace=staging", "postgresql:/anna:{}@127.0.0.1/jobs",
     "mysql://anna:{}@127.0.0.1:1/jobs", "host=127.0.0.1 port=1 password={}",
     "POSTGRESQL://anna:{}@127.0.0.1:1/jobs", "anna:{}@127.0.0.1/jobs",
+    "postgresql://127.0.0.1:1?user=anna@corp&password={}",
 )  # fmt: skip
 LOCKS = (
     "redis://anna:{}@127.0.0.1:1/0", "redis://127.0.0.1:1/0?password={}", "redis://:{}",

@@ -16,6 +16,7 @@ import pytest
 
 from jobrun.errors import ConfigError, StoreDown, UsageError
 from jobrun.ledger_postgres import open_ledger
+from jobrun.postgres_errors import not_connected
 from tests import servers
 from tests.conftest import PYTHON, Jobrun, is_alive, until
 from tests.cut import cable
@@ -117,6 +118,32 @@ def test_a_mistake_is_no_outage(
     assert "out of reach" not in caught.value.message
     assert right in f"{caught.value.message} {caught.value.hint}"
     assert "wrong" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("connection is bad: local user with ID 12345 does not exist", "postgresql://user@host"),
+        ("FATAL:  SSL connection is required. Please specify SSL options.", "sslcert="),
+        ("FATAL:  SSL required", "sslcert="),
+        ("SSL error: tlsv1 alert unknown ca", "sslcert="),
+        ('"min_protocol_version" is greater than "max_protocol_version"', PAGE),
+    ],
+)
+def test_a_mistake_that_no_server_here_tells(said: str, right: str) -> None:
+    """Of a user without a name, and of servers in a cloud."""
+    error = not_connected(psycopg.OperationalError(f"connection failed: {said}"), "db1")
+    assert isinstance(error, ConfigError), error
+    assert right in (error.hint or "")
+
+
+def test_what_a_pooler_does_not_take(server: servers.Postgres) -> None:
+    """78, with the pooler's setting."""
+    with servers.pgbouncer(server.address, pool_mode="transaction") as address:
+        open_ledger(address).close()
+        with pytest.raises(ConfigError, match="unsupported startup parameter") as caught:
+            open_ledger(f"{address}?options=-cidle_session_timeout%3D5000")
+        assert "ignore_startup_parameters" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("words", ["service=nope", "sslmode=foo", "connect_timeout=abc"])
