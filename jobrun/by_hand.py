@@ -38,6 +38,7 @@ def parse(verb: str, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[J
     where = places.find(given, environ, namespace)
     options.name_ledger(given, where.base, namespace)
     last, has_windows = last_call(where, verb, line)
+    last = in_its_place(last, where)
     if not has_windows:
         return _retry_of_units(line, last, environ), None
     this = _job(verb, line, last, environ)
@@ -163,6 +164,14 @@ def as_it_would_be(ledger: Ledger, row: JobRow) -> LastCall:
         known, line = overrides.read(row.overrides), lastcall.read(row.spec).options
         overrides.refuse_unsafe(row.name, overrides.fit(row.name, mode, line, known), known)
     return lastcall.of(row, mode)
+
+
+def in_its_place(last: LastCall, where: places.Where) -> LastCall:
+    """In a file there is no lock of a server's; on record it came with an import."""
+    if not where.is_file or last.options.get("--lock") not in jobs.LOCKS:
+        return last
+    kept = {name: text for name, text in last.options.items() if name != "--lock"}
+    return last._replace(options=kept)
 
 
 def as_last_said(ledger: Ledger, row: JobRow, environ: Mapping[str, str]) -> Job:

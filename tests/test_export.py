@@ -437,6 +437,23 @@ def test_a_run_at_work(jobrun: Jobrun, target: Jobrun) -> None:
 
 
 @posix
+def test_the_lock_of_a_server_stays_there(on_postgres: Jobrun, target: Jobrun) -> None:
+    """By hand a job takes that of its last call; in a file there is none."""
+    on_postgres.environment["JOBRUN_LOCK"] = "lease"
+    assert on_postgres("run", "b", "--key", "one", "--", "false", now=at("10:05")).status == 1
+    held = Held(on_postgres, "a", *HOURLY, now=at("10:05"))
+    exported = on_postgres("export", now=at("10:06")).stdout
+    held.release()
+    assert import_(target, exported).status == 0
+    assert target("plan", "a", now=at("10:07")).status == 0
+    units = target("retry", "b", now=at("10:07"))
+    assert (units.status, "what=due" in units.stderr) == (0, True), units
+    again = target("retry", "a", "--", "true", now=at("10:07"))
+    words = [line.split()[1] for line in again.lines]
+    assert (again.status, words) == (0, ["hint:", "LOST", "PROCESSED"]), again
+
+
+@posix
 def test_a_job_that_runs_on_the_new_ledger(source: Jobrun, target: Jobrun) -> None:
     """Its lock is held: that one is refused for now, the others are taken in."""
     held = Held(target, "plain", now=at("10:05"))

@@ -12,7 +12,7 @@ import typer
 
 from jobrun import command, foreseen, locks, options, overlap, places, replay, tables, turn
 from jobrun import job as jobs
-from jobrun.by_hand import as_it_would_be
+from jobrun.by_hand import as_it_would_be, in_its_place
 from jobrun.call import Call, this_caller
 from jobrun.cli.look import JobArgument, JsonOption, LedgerOption, Look
 from jobrun.errors import NoLedger, UsageError
@@ -45,7 +45,7 @@ def plan(
     with look.ledger() as rows:
         row = look.job(rows, job)
         assert rows is not None  # or the job would be unknown
-        last = as_it_would_be(rows, row)
+        last = in_its_place(as_it_would_be(rows, row), look.where)
         this = as_last_called(rows, row, last, look.environ)
         now = look.now if at is None else look.instant(at, row, "--at")
         when = "" if last.at is None else f" {moment(last.at, look.now, seconds=True)}"
