@@ -96,7 +96,8 @@ def _check_others(runs: Sequence[RunRow], call: Call, ledger: Ledger, kind: str)
             raise ConfigError(
                 f'job "{run.job}": this call goes by the lock {ours}, and whether {who} has ended'
                 f" only its own can tell: {error.message}",
-                f"called once with JOBRUN_LOCK={theirs.kind} it is settled; {error.hint}",
+                f"called once with JOBRUN_LOCK={theirs.kind} it is settled, where its server is"
+                f" gone for good with an empty one at its address; {error.hint}",
             ) from None
         raise ConfigError(
             f'job "{run.job}": {who} goes by the lock {theirs.kind}, and this call by {ours}',

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import servers
 from tests.conftest import PYTHON, Jobrun, Result, is_alive, line_of, until
 from tests.cut import cable
 from tests.ledger_calls import schema_of
@@ -453,14 +454,19 @@ def test_what_is_dead_blocks_no_other_lock(both: tuple[Machine, Machine]) -> Non
     held.wrapper.kill()
     held.wrapper.communicate()
     until(lambda: not is_alive(held.pid), "the end of its command")
+    assert settled(beta) == ["LOST", "PROCESSED"]
+
+
+def settled(machine: Machine) -> list[str]:
+    """The first words of a call that is not refused: the other lock is known to be free."""
     found: list[Result] = []
 
     def is_called() -> bool:
-        found.append(beta("run", "sales", *TWO, "--", "true", now=NOW))
+        found.append(machine("run", "sales", *TWO, "--", "true", now=NOW))
         return found[-1].status != 78
 
-    until(is_called, "its guardian's end")
-    assert words(found[-1].stderr)[:2] == ["LOST", "PROCESSED"], found
+    until(is_called, "a lock that is free")
+    return words(found[-1].stderr)[:2]
 
 
 def test_what_can_not_be_asked_is_not_taken_for_lost(
@@ -478,9 +484,22 @@ def test_what_can_not_be_asked_is_not_taken_for_lost(
         assert (found.status, f"lock {near}: out of reach" in found.stderr) == (78, True), found
         assert f"once with JOBRUN_LOCK={near}" in found.stderr
         wire.is_cut = False
-        settled = beta(*call, "--wait", "20s", now=NOW, env={"JOBRUN_LOCK": near})
-        assert words(settled.stderr)[:2] == ["LOST", "PROCESSED"], settled
+        late = beta(*call, "--wait", "20s", now=NOW, env={"JOBRUN_LOCK": near})
+        assert words(late.stderr)[:2] == ["LOST", "PROCESSED"], late
         assert beta(*call, now=NOW).status == 0
+
+
+def test_where_its_server_is_gone_for_good(tmp_path: Path, postgres: str) -> None:
+    """An empty one in its place does: no other lock takes what ran for lost before."""
+    with servers.own_valkey() as server, schema_of(postgres) as address:
+        alpha = Machine(tmp_path / "one", "alpha", address, server.address)
+        beta = Machine(tmp_path / "two", "beta", address)
+        alpha.crash(Held(alpha, "sales", *TWO, now=NOW))
+        server.kill()
+        found = beta("run", "sales", *TWO, "--", "true", now=NOW)
+        assert (found.status, "an empty one at its address" in found.stderr) == (78, True), found
+        server.start()
+        assert settled(beta) == ["LOST", "PROCESSED"]
 
 
 # -- what is wrong --------------------------------------------------------------------------------
