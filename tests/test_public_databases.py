@@ -185,7 +185,7 @@ def test_D05_who_only_looks_leaves_nothing_that_locks_the_owner_out(
     assert digest(ledger) == before
     assert {path.stat().st_uid for path in folder.rglob("*")} == {ALICE}
     again = as_user(jobrun, ALICE, "run", "a", *where, "--", "echo", "ran")
-    assert (again.status, again.stdout) == (0, "ran\n")
+    assert (again.status, again.stdout) == (0, "ran\n"), again.stderr
 
 
 CONTENTS = [
