@@ -193,7 +193,7 @@ CREATE TRIGGER slow BEFORE INSERT OR UPDATE OR DELETE ON jobrun_job
 """
 # A lock whose ttl, after which what idles in a transaction is ended too, is one of 2 s; and a file
 # that takes longer to read.
-SHORT = "from jobrun import machines\nmachines.TTL, machines.KILL_AFTER = 2, 0.5\n"
+SHORT = "from jobrun import machines\nmachines.usual_ttl = lambda _: 2\n"
 SLOW_FILE = """
 import select
 from jobrun import ledger_import
