@@ -374,7 +374,8 @@ class Database:
         if is_there:
             return (
                 f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT, INSERT, UPDATE, DELETE"
-                f" ON ALL TABLES IN SCHEMA {schema} TO {role}"
+                f" ON ALL TABLES IN SCHEMA {schema} TO {role};"
+                f" GRANT SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
             )
         return (
             f"CREATE SCHEMA IF NOT EXISTS {schema}; GRANT USAGE, CREATE ON SCHEMA {schema} TO"

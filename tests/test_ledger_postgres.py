@@ -225,6 +225,24 @@ def test_doctor_knows_what_a_run_may_not(
         assert jobrun(*HOURLY).status == 0
 
 
+def test_a_role_that_may_run_but_not_import(jobrun: Jobrun, ledger: PostgresLedger) -> None:
+    """74, with what to grant: that is enough."""
+    schema, exported = ledger.namespace, jobrun.folder / "exported"
+    grants = (
+        f"USAGE ON SCHEMA {schema}",
+        f"SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema}",
+    )
+    with role(ledger, *grants) as address:
+        jobrun.environment |= {"JOBRUN_LEDGER": address, "JOBRUN_HOME": str(jobrun.folder)}
+        assert jobrun(*HOURLY).status == 0
+        exported.write_text(jobrun("export").stdout)
+        assert jobrun("forget", "sales", "--yes").status == 0
+        refused = jobrun("import", str(exported))
+        assert (refused.status, "sequence" in refused.stderr) == (74, True), refused
+        sql(ledger, *refused.lines[-1].removeprefix("jobrun: hint: ").split("; "))
+        assert jobrun("import", str(exported)).status == 0
+
+
 def test_doctor_knows_what_a_first_run_may_not(
     jobrun: Jobrun, ledger: PostgresLedger, empty: str
 ) -> None:
