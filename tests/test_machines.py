@@ -19,8 +19,10 @@ from tests.scenes import Held, altered, field, linux
 
 pytest.importorskip("psycopg", reason=servers.INSTALL)
 
+from jobrun import places
 from jobrun.boottime import boottime
 from jobrun.lock_postgres import SessionLock
+from jobrun.options import shell_text
 from jobrun.postgres_database import Database
 
 pytestmark = linux
@@ -404,4 +406,5 @@ def test_logs_of_another_user_of_a_server(alpha: Machine) -> None:
     alpha.rows("UPDATE jobrun_run SET \"user\" = 'etl'")
     assert alpha("logs", "sales", now=NOW).stdout == "hello\n"  # it is here after all
     found = alpha("logs", "sales", now=NOW, env={"JOBRUN_HOME": str(alpha.folder / "other")})
-    assert found.lines[-1] == "jobrun: hint: sudo -u etl -H jobrun logs 1"
+    server = shell_text((places.find(None, alpha.environment).name,))
+    assert found.lines[-1] == f"jobrun: hint: sudo -u etl -H jobrun logs 1 --ledger {server}"

@@ -50,7 +50,7 @@ def logs(
             look.show(Screen((), logs_data(run, read)))
             return 0
         tables.write(title(look.path, run, look.now), sys.stderr)
-        there = elsewhere(run, this_caller(), on_server=not look.where.is_file)
+        there = elsewhere(run, this_caller(), None if look.where.is_file else look.where.name)
         if there is not None and _is_nothing_here(look, run):
             tables.write(kept_there(run), sys.stderr)
             Lines().say("hint", there)

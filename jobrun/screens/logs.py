@@ -21,18 +21,19 @@ def title(ledger: str, run: RunRow, now: int) -> str:
     return f"ledger {ledger}  run {run.id}: {run.job}{unit}, {when}, {how}\n"
 
 
-def elsewhere(run: RunRow, caller: Caller, on_server: bool) -> str | None:
+def elsewhere(run: RunRow, caller: Caller, server: str | None) -> str | None:
     """How to read what a run has printed where it is not kept here: as whoever ran it, there.
 
-    What is kept of a ledger on a server lies in the state folder of the user who ran it.
+    What is kept of a ledger on a `server` (its address; None: in a file) lies in the state folder
+    of the user who ran it.
     """
     if not run.output_bytes and run.outcome not in (None, LOST):  # there is none
         return None
-    logs, is_ours = typed("logs", str(run.id)), run.user == caller.user
+    logs, is_ours = ("logs", str(run.id)), run.user == caller.user
     if run.host != caller.host:
-        return f"on {run.host}{'' if is_ours else f', as {run.user}'}: {logs}"
-    if on_server and not is_ours:
-        return f"{shell_text(('sudo', '-u', run.user, '-H'))} {logs}"
+        return f"on {run.host}{'' if is_ours else f', as {run.user}'}: {typed(*logs)}"
+    if server is not None and not is_ours:  # sudo hands no $JOBRUN_LEDGER on
+        return f"{shell_text(('sudo', '-u', run.user, '-H'))} {typed(*logs, '--ledger', server)}"
     return None
 
 
