@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from jobrun.boottime import about, boottime
 from jobrun.errors import ConfigError, JobrunError, Refused
-from jobrun.redis_wire import Fault, Reply, Server, Wire, wait_for
+from jobrun.redis_wire import TLS_HINT, Fault, Reply, Server, Wire, wait_for
 from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
@@ -490,20 +490,31 @@ _WRONG = {
     "NOPERM": "ACL SETUSER name ~jobrun:* &jobrun:* +@all -@admin, or what of it you like",
     "NOPROTO": "Redis 6 or later, or Valkey",
     "MOVED": "a server that is no cluster: presence is of one server",
+    "DB": "redis://host:6379/0: a number below the server's `databases`, which is 16 by default",
 }
+_UNNAMED = (("unknown command", "NOPROTO"), ("DB index is out of range", "DB"))
 
 
 def explained(server: str, error: OSError | Fault) -> JobrunError:
     """Refused (75) for what passes, ConfigError (78) for what does not."""
     if isinstance(error, Fault):
-        kind = "NOPROTO" if "unknown command" in str(error) else error.kind
+        kind = next((kind for said, kind in _UNNAMED if said in str(error)), error.kind)
         if kind in _WRONG:
             return ConfigError(f"lock {server}: {error}", _WRONG[kind])
         return Refused(f"lock {server}: {error}", "the next call tries again")
+    if _is_of_a_stranger(error):
+        return ConfigError(f"lock {server}: {_said(error)}", TLS_HINT)
     return Refused(
         f"lock {server}: out of reach ({_said(error)})",
         "redis-cli -u with the same address says whether it is the server or the network",
     )
+
+
+def _is_of_a_stranger(error: OSError) -> bool:
+    """Whether it is of a certificate that nobody here vouches for."""
+    import ssl
+
+    return isinstance(error, ssl.SSLCertVerificationError)
 
 
 def settings(address: Address) -> Mapping[str, str | None]:

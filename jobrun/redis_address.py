@@ -22,7 +22,8 @@ from jobrun.value import NamedTuple
 SCHEMES = ("redis://", "rediss://", "unix://")
 PORT = 6379
 _WORDS = frozenset(("db", "username", "password"))
-_TLS_WORDS = frozenset(("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs"))
+TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS_WORDS = frozenset((*TLS_FILES, "ssl_cert_reqs"))
 
 
 class Address(NamedTuple):

@@ -22,6 +22,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from jobrun.errors import ConfigError
+from jobrun.redis_address import TLS_FILES
+
 if TYPE_CHECKING:
     from ssl import SSLContext
 
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 Reply = Any
 Endpoint = tuple[int, Any]  # family, and what connect() takes
 
+TLS_HINT = (
+    "ssl_ca_certs= is a file of whoever the server's certificate is from, ssl_certfile= and"
+    " ssl_keyfile= are ours"
+)
 _CHUNK = 65536
 _LARGEST = 1 << 20  # bytes of one answer; those to our questions are a few hundred
 _ON_ITS_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", 0))
@@ -46,7 +53,8 @@ class Fault(Exception):
 
 
 class Server:
-    """Where one is. Raises OSError where its name is not known, or a file for TLS can't be read."""
+    """Where one is. Raises OSError where its name is not known, ConfigError (78) where a file for
+    TLS can't be read."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -244,12 +252,16 @@ def _context(address: Address) -> SSLContext:
     import ssl
 
     given = address.tls or {}
-    context = ssl.create_default_context(cafile=given.get("ssl_ca_certs"))
+    try:
+        context = ssl.create_default_context(cafile=given.get("ssl_ca_certs"))
+        if "ssl_certfile" in given:
+            context.load_cert_chain(given["ssl_certfile"], given.get("ssl_keyfile"))
+    except OSError as error:  # it does not tell of which
+        files = ", ".join(f"{word}={given[word]}" for word in TLS_FILES if word in given)
+        raise ConfigError(f"lock {address.name}: {files}: {error}", TLS_HINT) from error
     if given.get("ssl_cert_reqs") == "none":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if "ssl_certfile" in given:
-        context.load_cert_chain(given["ssl_certfile"], given.get("ssl_keyfile"))
     return context
 
 

@@ -396,6 +396,24 @@ def test_who_is_not_let_in_hears_what_to_do(redis: str) -> None:
         assert raised.value.hint
 
 
+@pytest.mark.parametrize("word", ["ssl_ca_certs", "ssl_certfile"])
+def test_a_file_for_tls_that_is_none(tmp_path: Path, word: str) -> None:
+    """78, and which: no server need be there."""
+    (tmp_path / "none.pem").write_text("not one\n")
+    for name in ("missing.pem", "none.pem"):
+        given = f"{word}={tmp_path / name}"
+        with pytest.raises(ConfigError, match=given) as raised:
+            a_lock(f"rediss://127.0.0.1:1/0?{given}").acquire()
+        assert "ssl_ca_certs=" in (raised.value.hint or "")
+
+
+def test_a_database_that_the_server_has_not(redis: str) -> None:
+    """78: it will not have it at the next call."""
+    with pytest.raises(ConfigError, match="DB index is out of range") as raised:
+        a_lock(redis.replace("/0", "/9999")).acquire()
+    assert "16" in (raised.value.hint or "")
+
+
 def test_a_password_may_stand_in_the_environment(redis: str) -> None:
     """As redis-cli has it."""
     ask(redis, "ACL", "SETUSER", "anna", "on", ">s3cret", "~*", "&*", "+@all")
@@ -473,10 +491,10 @@ def test_over_tls_the_server_shows_who_it_is(redis: str, tmp_path: Path) -> None
             ask(redis, "CLIENT", "KILL", "TYPE", "pubsub")
             assert lock.is_held()
             lock.release()
-        with pytest.raises(Refused, match=r"(?i)certificate"):
-            a_lock(plain).acquire()
-        with pytest.raises(Refused, match=r"(?i)certificate"):
-            a_lock(near.replace("redis://", "rediss://") + f"?ssl_ca_certs={shown}").acquire()
+        for address in (plain, near.replace("redis://", "rediss://") + f"?ssl_ca_certs={shown}"):
+            with pytest.raises(ConfigError, match=r"(?i)certificate") as raised:
+                a_lock(address).acquire()
+            assert "ssl_ca_certs=" in (raised.value.hint or "")
         assert wire.taken == 6
 
 
