@@ -88,7 +88,7 @@ class Keeper:
 
     def hold(self, asked: float) -> None:
         """The lock has just been taken, on the database's connection; it was asked for then."""
-        self._state, self.lost, self._heard = IDLE, None, asked
+        self._state, self.lost, self._why, self._heard = IDLE, None, "", asked
         self._ways = self._database.ways()
         self.adopted += 1
         self._database.connection.add_notice_handler(self._noticed)

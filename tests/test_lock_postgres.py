@@ -268,6 +268,22 @@ def test_a_connection_that_is_lost_between_two_statements(address: str) -> None:
             assert database.rows("SELECT 1") == [(1,)], "bound to it no longer"
 
 
+def test_what_became_of_an_earlier_connection(address: str) -> None:
+    """Once the lock is taken on a new one it counts no more: that is no loss of this one."""
+    with rival(address) as lock:
+        assert lock.acquire()
+        lock.release()
+        connection = lock._database.connection
+        query(address, f"SELECT pg_terminate_backend({lock._database.backend_pid}, 20000)")
+        connection.pgconn.consume_input()
+        connection.pgconn.notifies()
+        connection.close()
+        assert lock.acquire()
+        lock.keeper.guard(1)
+        lock.keeper.on_ready()  # for nothing
+        assert not lock._database.connection.closed
+
+
 def test_a_server_without_the_setting(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """78: before PostgreSQL 14 a stopped holder would have the lock for ever."""
     monkeypatch.setattr("jobrun.lock_postgres._FIRST_VERSION", 999_999)
