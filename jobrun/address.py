@@ -73,12 +73,12 @@ def check(option: str, address: str) -> None:
 
 def is_askew(text: str) -> bool:
     """Whether a server is meant, in a way that we take none: `postgres:/db1`, `anna:secret@db1`,
-    or libpq's other form with a password in it."""
+    or libpq's other form, `host=db1 dbname=jobs`."""
     if "://" in text or text.startswith(("/", ".", "~")) or text[1:3] in (":\\", ":/"):
         return False
     small = text.lower().replace(" ", "")
-    schemes = ("postgres:", "postgresql:", "redis:", "rediss:")
-    return small.startswith(schemes) or "password=" in small or "@" in text.partition(":")[2]
+    beginnings = ("postgres:", "postgresql:", "redis:", "rediss:", "host=", "dbname=", "service=")
+    return small.startswith(beginnings) or "password=" in small or "@" in text.partition(":")[2]
 
 
 def _apart(word: str) -> tuple[str, str, str]:

@@ -51,7 +51,8 @@ from psycopg.pq import Conninfo  # noqa: E402
         ("--ledger=postgresql://anna:s@db1/x", "--ledger=postgresql://anna@db1/x"),
         ("postgresql://anna:s/s@db1/x", "postgresql://..."),
         ("postgresql://anna:s@s@db1/x", "postgresql://..."),
-        ("host=db1 password = s", "..."), ("postgres:/anna:s@db1/x", "..."), ("anna:s@db1", "..."),
+        ("host=db1 password = s", "..."), ("dbname=jobs host=db1", "..."),
+        ("postgres:/anna:s@db1/x", "..."), ("anna:s@db1", "..."),
         ("/srv/a:b@c.db", "/srv/a:b@c.db"), ("C:\\jobs\\jobrun.db", "C:\\jobs\\jobrun.db"),
     ],
 )  # fmt: skip
@@ -95,6 +96,14 @@ def test_one_in_doubt_is_refused_and_not_shown(text: str) -> None:
         assert "/ is written %2F" in told
         assert "s3" not in told
         assert "cr@" not in told
+
+
+@pytest.mark.parametrize("text", ["host=db1 dbname=jobs", "dbname = jobs", "service=jobs"])
+def test_what_psql_takes_besides_is_no_file(text: str, tmp_path: Path) -> None:
+    """2: a ledger of that name here would be another on each machine."""
+    with pytest.raises(UsageError, match="neither a path of a file nor an address"):
+        places.ledger_path(text, {})
+    assert places.ledger_path(f"{tmp_path}/{text}", {}).endswith(text)
 
 
 @pytest.mark.parametrize(
