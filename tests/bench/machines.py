@@ -1,6 +1,6 @@
 """What several machines with one store do when one of them dies, stops or is cut off: measured.
 
-    python tests/bench/machines.py                   every row, about a quarter of an hour
+    python tests/bench/machines.py                   every row, about 25 minutes
     python tests/bench/machines.py 2 3 13b           some of them
     python tests/bench/machines.py --quick           fewer of each
     python tests/bench/machines.py --markdown        as the README has it

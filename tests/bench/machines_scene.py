@@ -112,7 +112,7 @@ class Scene:
 
     def challenge(self) -> None:
         """Start the rival, and give it the time to find the lock held."""
-        self.rival = self._call(self.b, "--wait", "60s")
+        self.rival = self._call(self.b, "--wait", "90s")
         time.sleep(_SETTLE)
 
     def strike(self, number: int) -> float:
