@@ -50,11 +50,14 @@ def go_before_claim() -> None:
 
     def started(self: attempts.Attempts) -> process.Child:
         child = start(self)
-        environ = {"PATH": self.situation.call.environ["PATH"], "JOBRUN_ATTEMPT": "1"}
-        environ |= {"JOBRUN_KEY": "a:2026-09-04T11:00:00+00:00", "JOBRUN_RUN_ID": "1"}
+        call = self.situation.call
+        # With the ledger: run 1 of another one is somebody else's, and would be ended too.
+        marker = {"JOBRUN_RUN_ID": "1", "JOBRUN_LEDGER": call.ledger}
+        environ = {"PATH": call.environ["PATH"], "JOBRUN_ATTEMPT": "1", **marker}
+        environ |= {"JOBRUN_KEY": "a:2026-09-04T11:00:00+00:00"}
         child.go(self.situation.job.command, environ, None)
         let_go: Any = child._let_go
-        let_go(1.0, {"JOBRUN_RUN_ID": "1"})
+        let_go(1.0, marker)
         child._let_go = lambda *arguments: None  # type: ignore[method-assign]
         return child
 

@@ -148,15 +148,16 @@ def test_pid_of_another_program_is_not_ours(driven: Driven) -> None:
     driven.tree()
     started = driven.started()
     row = run_row(started)
+    marker = {"JOBRUN_RUN_ID": "7", "JOBRUN_LEDGER": str(driven.folder / "jobrun.db")}
     assert tree.wrapper_alive(row)
-    assert tree.command_alive(row, {"JOBRUN_RUN_ID": "7"}) == (started["command"],)
+    assert tree.command_alive(row, marker) == (started["command"],)
     boot, own, child = str(started["birth"]).split()
     later = run_row(started, birth=f"{boot} {int(own) + 1} {int(child) + 1}")
     assert not tree.wrapper_alive(later)
     assert tree.command_alive(later, {"JOBRUN_RUN_ID": "nobody's"}) == ()
     rebooted = run_row(started, birth=f"another-boot/pid {own} {child}")
     assert not tree.wrapper_alive(rebooted)
-    assert tree.command_alive(rebooted, {"JOBRUN_RUN_ID": "7"}) == ()
+    assert tree.command_alive(rebooted, marker) == ()
     assert not tree.wrapper_alive(run_row(started, birth="no such thing"))
 
 
