@@ -90,11 +90,7 @@ def _orphans(halt: Halt) -> tuple[RunRow, ...]:
     """Commands that live without their wrapper; beside others (--overlap allow) both may be."""
     runs = halt.ledger.open_runs(halt.job.name)
     alone = (run for run in runs if not process.wrapper_alive(run))
-    return tuple(run for run in alone if process.command_alive(run, _marker(halt, run)))
-
-
-def _marker(halt: Halt, run: RunRow) -> dict[str, str]:
-    return {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": halt.call.ledger}
+    return tuple(run for run in alone if process.command_alive(run, run.marker(halt.call.ledger)))
 
 
 def _tell_only(halt: Halt, found: Sequence[RunRow]) -> int:
@@ -244,7 +240,7 @@ def _stop_orphans(halt: Halt, runs: Sequence[RunRow]) -> int:
 
 def _walk_down(halt: Halt, run: RunRow) -> None:
     """TERM, the grace, KILL. Raises Refused where even that does not end it."""
-    tree = process.left_of(run, _marker(halt, run))
+    tree = process.left_of(run, run.marker(halt.call.ledger))
     if tree is None:
         return
     ladder = Ladder(tree, halt.grace)

@@ -78,8 +78,7 @@ def _left_of(row: RunRow, call: Call) -> tuple[int, ...] | None:
     """Its command's processes, none of them where it is the wrapper that lives; None: nothing."""
     if process.wrapper_alive(row):
         return ()
-    marker = {"JOBRUN_RUN_ID": str(row.id), "JOBRUN_LEDGER": call.ledger}
-    return process.command_alive(row, marker) or None
+    return process.command_alive(row, row.marker(call.ledger)) or None
 
 
 def _has_ended_since(ledger: Ledger, row: RunRow) -> bool:

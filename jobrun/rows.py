@@ -251,6 +251,10 @@ class RunRow(NamedTuple):
     slot: int | None = None  # which lock beside the job's it holds (overlap.py)
     why: str | None = None  # it could not be started, or lost the lock
 
+    def marker(self, ledger: str) -> dict[str, str]:
+        """Variables that its command's environment has, and no other's: see tree.Marker."""
+        return {"JOBRUN_RUN_ID": str(self.id), "JOBRUN_LEDGER": ledger}
+
 
 class SkipRow(NamedTuple):
     id: int

@@ -200,7 +200,7 @@ class Look:
         this machine's that can be taken is that of a run which is lost.
         """
         if process.is_here(run, host_name()):
-            marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": self.path}
+            marker = run.marker(self.path)
             return process.wrapper_alive(run) or bool(process.command_alive(run, marker))
         assert self._open is not None  # it is where the run was read
         call = Call(self.environ, self.clock, Lines(), self.where, this_caller())

@@ -175,5 +175,5 @@ def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
 
 
 def _is_alive(call: Call, run: RunRow) -> bool:
-    marker = {"JOBRUN_RUN_ID": str(run.id), "JOBRUN_LEDGER": call.ledger}
+    marker = run.marker(call.ledger)
     return process.wrapper_alive(run) or bool(process.command_alive(run, marker))
