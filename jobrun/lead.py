@@ -16,7 +16,7 @@ from jobrun import episodes, locks, options, places, rows, turn
 from jobrun.attempts import Attempts
 from jobrun.boottime import about
 from jobrun.call import Situation, note_holder
-from jobrun.errors import EXIT_SIGNAL, JobrunError, LedgerError, Refused
+from jobrun.errors import EXIT_SIGNAL, JobrunError, LedgerError, Refused, StoreDown
 from jobrun.ledgers import open_ledger
 from jobrun.living import Living, judge_open_runs
 from jobrun.plans import Plan
@@ -140,8 +140,10 @@ class Candidate:
         self._call.lines.event("NOTE", fields)
 
     def _lose_ledger(self, error: JobrunError) -> None:
-        if self._told != error.message:
-            self._told = error.message
+        # A server that goes down says so in other words at each look: cut off, refused, starting.
+        told = "store-down" if isinstance(error, StoreDown) else error.message
+        if told != self._told:
+            self._told = told
             self._call.lines.error(error)
         try:
             self.leave()

@@ -58,6 +58,7 @@ class Postgres:
         port = free_port()
         self.address = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         self._folder = folder
+        self.port = port
         self._started = started
         usual = {"port": port, "listen_addresses": "127.0.0.1", "fsync": "off"}
         usual |= {"unix_socket_directories": folder, "max_connections": 300}

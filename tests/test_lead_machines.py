@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,6 +175,7 @@ def test_a_server_that_is_down(tmp_path: Path, shared: Path) -> None:
         server.stop()
         until(lambda: not is_alive(pid), "the end of the daemon")
         second.says("error: ")
+        hang_up_on(server.port, times=4)
         server.start()
         daemon(shared, 2)
         assert len(daemons(shared)) == 2
@@ -181,6 +183,14 @@ def test_a_server_that_is_down(tmp_path: Path, shared: Path) -> None:
         assert second.path.read_text().count("error: ") == 1
         for machine in machines:
             machine.end()
+
+
+def hang_up_on(port: int, times: int) -> None:
+    """Whoever asks the server that is down is told so in other words than by nobody."""
+    with socket.create_server(("127.0.0.1", port)) as nobody:
+        nobody.settimeout(60)
+        for _ in range(times):
+            nobody.accept()[0].close()
 
 
 def test_a_machine_that_dies_leaves_its_windows_to_the_others(
