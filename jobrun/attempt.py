@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from jobrun import command, placeholders, places, rows
 from jobrun.ended import AT_INPUT, LOCK_LOST, NOT_STARTED, Ended
 from jobrun.errors import EXIT_NOT_RECORDED
-from jobrun.key_file import Stamp, stamp
 from jobrun.output import Output
 from jobrun.report import Report, values_lost
 from jobrun.rows import Claimed, Fate, Finished, Result
@@ -16,6 +15,7 @@ from jobrun.value import NamedTuple
 
 if TYPE_CHECKING:
     from jobrun.call import Situation
+    from jobrun.key_file import Stamp
     from jobrun.plans import Unit
     from jobrun.process import Child
     from jobrun.values_file import ValuesFile
@@ -101,6 +101,8 @@ class Attempt:
         path = self.situation.job.key_file
         if verdict.outcome != rows.SUCCEEDED or path is None:
             return verdict
+        from jobrun.key_file import stamp
+
         # A file that changed while the command read it was not the file that the key names; one
         # that the command moved away is done with.
         if stamp(path) in (None, self.file):

@@ -26,7 +26,6 @@ from jobrun.errors import (
     StoreDown,
 )
 from jobrun.instants import iso_z
-from jobrun.key_file import Stamp, stamp
 from jobrun.rows import (
     Breaker,
     Claim,
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.job import Job
     from jobrun.keeping import Keeping
-    from jobrun.lock import Keeper
+    from jobrun.key_file import Stamp
+    from jobrun.lock import Keeper, Lock
     from jobrun.plans import Unit
     from jobrun.process import Child
     from jobrun.progress import Progress
@@ -264,7 +264,11 @@ class Attempts:
     def _is_other_file(self) -> bool:
         """Whether that of --key-file is no longer the one that the key names."""
         path = self.situation.job.key_file
-        return path is not None and stamp(path) != self.file
+        if path is None:
+            return False
+        from jobrun.key_file import stamp
+
+        return stamp(path) != self.file
 
     def _stand(self) -> None:
         """What failed before is not made good by this call: it is settled only now that it fails,
@@ -320,15 +324,7 @@ class Attempts:
         )
 
     def _start(self) -> Child:
-        job = self.situation.job
-        try:
-            lock = self.situation.lock
-            return process.start(lock.fd, job.stdin or stdin_of(job), lock.keeper)
-        except OSError as error:
-            raise Refused(
-                f'job "{job.name}": no process for the command: {error.strerror}',
-                "fewer processes, or a higher limit (ulimit)",
-            ) from None
+        return start_blocked(self.situation.job, self.situation.lock)
 
     def _start_next(
         self, verdict: command.Verdict, unit: Unit, following: Unit | None
@@ -473,6 +469,17 @@ def not_recorded(result: Result, error: JobrunError, kept: str | None) -> NotRec
     return NotRecorded(f'ran but not recorded ({result.outcome}): "{what}": {error.message}', hint)
 
 
-def stdin_of(job: Job) -> str:
+def start_blocked(job: Job, lock: Lock) -> Child:
+    """The job's command, which waits for `go`. Raises Refused (75) where there are no processes."""
+    try:
+        return process.start(lock.fd, job.stdin or _stdin_of(job), lock.keeper)
+    except OSError as error:
+        raise Refused(
+            f'job "{job.name}": no process for the command: {error.strerror}',
+            "fewer processes, or a higher limit (ulimit)",
+        ) from None
+
+
+def _stdin_of(job: Job) -> str:
     """With windows null; otherwise ours, but no terminal: a command may hang on it unseen."""
     return "null" if job.has_grid or os.isatty(0) else "inherit"

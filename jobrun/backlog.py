@@ -7,7 +7,6 @@ window that was tried is never inside a gap; where it is given up, its own row s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import merge
 from typing import TYPE_CHECKING
 
 from jobrun import options, rows, windows
@@ -82,6 +81,10 @@ class Backlog(NamedTuple):
 
     def blocks(self, since: int) -> Iterator[Block]:
         """What is on record, and what this call gives up."""
+        if not self.gaps:
+            return self.known.blocks(since)
+        from heapq import merge
+
         given_up = (Block(gap.start, gap.end, GAP, None, None) for gap in self.gaps)
         later = (block for block in given_up if block.end > since)
         return merge(self.known.blocks(since), later, key=lambda block: block.start)

@@ -114,6 +114,8 @@ def encoded(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'  # nearly always; to load what quotes the rest takes 0.2 ms
     try:
         from _json import encode_basestring_ascii  # type: ignore[import-not-found, unused-ignore]
     except ImportError:

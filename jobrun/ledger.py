@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from jobrun.exported import Exported, Part, Row, Table
     from jobrun.ledger_import import Taken
 
-ABOUT = 1000  # rows of one kind about one key
-
 # From a watermark to the next boundary of the job's grid; None for a job without windows.
 NextBoundary = Callable[[int], int]
 

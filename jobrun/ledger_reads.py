@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobrun.instants import iso
-from jobrun.ledger import ABOUT
-from jobrun.ledger_skip import idle_row
 from jobrun.ledger_values import Row, columns, damaged, rows_of
 from jobrun.rows import (
     RUNNING,
@@ -30,6 +28,7 @@ from jobrun.rows import (
 if TYPE_CHECKING:
     from jobrun.database import Database
 
+ABOUT = 1000  # rows of one kind about one key
 PAGE = 500
 ALL = 2**62  # rows
 _LATEST_RUNS = 200  # of which the usual duration is taken
@@ -119,6 +118,8 @@ class Reads:
         return found[0][0] if found else None
 
     def idle_row(self, job: str) -> tuple[object, ...] | None:
+        from jobrun.ledger_skip import idle_row
+
         return idle_row(self._database, job)
 
     def window(self, job: str, key: str) -> WindowRow | None:

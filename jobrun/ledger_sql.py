@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from jobrun.database import PATIENCE
 from jobrun.errors import Contradiction, DamagedLedger, JobrunError, LedgerError, NotRecorded
 from jobrun.instants import MINUTE, from_iso, iso
-from jobrun.ledger import NextBoundary
 from jobrun.ledger_end import (
     Before,
     end_window,
@@ -43,7 +42,6 @@ from jobrun.ledger_pause import (
 )
 from jobrun.ledger_reads import Reads
 from jobrun.ledger_runs import claimed_before, end_run, lose_run, start_run
-from jobrun.ledger_skip import record_skip
 from jobrun.ledger_values import damaged
 from jobrun.ledger_windows import (
     add_event,
@@ -85,6 +83,7 @@ from jobrun.value import NamedTuple
 if TYPE_CHECKING:
     from jobrun.database import Database, Transaction
     from jobrun.exported import Exported, Part, Row, Table
+    from jobrun.ledger import NextBoundary
     from jobrun.ledger_import import Taken
 
 _MAKE_JOB = """
@@ -225,6 +224,8 @@ class SqlLedger(Reads):
         at: int,
         believed: bool = False,
     ) -> bool:
+        from jobrun.ledger_skip import record_skip
+
         try:
             note = self._note_host
             return record_skip(self._database, job, reason, key, detail, at, believed, note)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobrun.gaps import carve
 from jobrun.instants import from_iso, iso
-from jobrun.ledger import NextBoundary
 from jobrun.rows import (
     RETRY,
     SKIPPED,
@@ -21,6 +19,7 @@ from jobrun.rows import (
 
 if TYPE_CHECKING:
     from jobrun.database import Database
+    from jobrun.ledger import NextBoundary
 
 # Those of a row are kept for good, unless it is void.
 _BOUNDS = ",\n       ".join(
@@ -218,6 +217,8 @@ def _open_gaps(database: Database, job: str, start: int, end: int, windows: int)
     """Make room for a window's row."""
     while found := _last_gap(database, job, start, end):
         id_, gap = found
+        from jobrun.gaps import carve
+
         database.change("DELETE FROM jobrun_gap WHERE id = ?", (id_,))
         for piece in carve(gap, start, end, windows):
             add_gap(database, job, piece)

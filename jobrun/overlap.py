@@ -158,7 +158,7 @@ class Beside:
             if (keeper := keeper_of(judged.living)) is not None:
                 if self._last is not None:
                     return self._end(*self._last)
-                return turn.skip_alive(self._situation, keeper)
+                return skips.alive(self._situation, keeper)
             if self._last is None and self._tell_orphans(row, judged.living):
                 continue
             plan, grid, stamp = self._plan(judged, now)

@@ -20,7 +20,7 @@ from math import inf
 from mmap import mmap
 from typing import TYPE_CHECKING
 
-from jobrun import consent, rows, turn
+from jobrun import consent, rows, skips, turn
 from jobrun.attempt import Running
 from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, JobrunError, Refused, StoreDown, UsageError
@@ -133,7 +133,7 @@ class Beginning(Beside):
             row = ledger.job(job.name)
             judged = judge_open_runs(ledger, job.name, call, self._gate)
             if (keeper := keeper_of(judged.living)) is not None:
-                return turn.skip_alive(situation, keeper)
+                return skips.alive(situation, keeper)
             if self._tell_orphans(row, judged.living):
                 continue
             with turn.told_if_refused(situation, now):

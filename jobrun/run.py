@@ -16,7 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jobrun import locks, options, places, skips
+from jobrun import locks, options, places
 from jobrun.call import Situation, note_holder
 from jobrun.errors import EXIT_SIGNAL, StoreDown
 from jobrun.ledgers import is_there, open_ledger
@@ -144,6 +144,8 @@ def _with_lock(situation: Situation) -> int:
         if not is_held:
             if signals.received:
                 return EXIT_SIGNAL + signals.received
+            from jobrun import skips
+
             return skips.lock_held(job, call, ledger, holder(ledger, job.name), lock.holder())
         note_holder(lock, call)
         from jobrun import turn

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from jobrun import rows
 
 if TYPE_CHECKING:
-    from jobrun.call import Call
+    from jobrun.call import Call, Situation
     from jobrun.job import Job
     from jobrun.ledger import Ledger
+    from jobrun.living import Living
+    from jobrun.plans import Plan
 
 
 def skip(
@@ -55,6 +57,49 @@ def lock_held(job: Job, call: Call, ledger: Ledger, run: rows.RunRow | None, not
     warn_of_stuck(job, call, run)
     detail = holding(call, run)
     return skip(job, call, ledger, rows.LOCK_HELD, None, detail, f"{detail['holder']} run {run.id}")
+
+
+def alive(situation: Situation, found: Living) -> int:
+    """One that should be alone is not; where it has no wrapper any more, that is another reason."""
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    run, pids = found
+    if not pids:
+        return lock_held(job, call, ledger, run, "")
+    from jobrun import episodes
+
+    episodes.orphan(situation, run, call.now())
+    detail = {"pids": ",".join(map(str, pids)), "run": run.id}
+    return skip(job, call, ledger, rows.ORPHAN_ALIVE, run.key, detail, f"run {run.id}")
+
+
+def planned(situation: Situation, plan: Plan) -> int:
+    """Those of a plan, once what it writes is on record."""
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    believed = not plan.opening.keep_largest_now
+    code = 0
+    for each in plan.skips:
+        reason, key, detail, fold, hint = each
+        if reason == rows.CLOCK_BEHIND:
+            from jobrun import episodes  # few calls have one
+
+            episodes.clock_behind(situation, plan.opening.now)
+        code = skip(job, call, ledger, reason, key, detail, fold, believed) or code
+        if hint is not None:
+            from jobrun import episodes
+
+            episodes.blocked(situation, each, plan.opening.now)
+    return code
+
+
+def paused(situation: Situation, left: int | str | None) -> None:
+    """The job was paused while a command ran: this call ends here, whoever asked for it."""
+    from jobrun.policy import paused_skip
+
+    job, call, ledger = situation.job, situation.call, situation.ledger
+    row = ledger.job(job.name)
+    if row is not None and row.pause is not None:
+        reason, key, detail, fold, _ = paused_skip(row.pause)
+        skip(job, call, ledger, reason, key, {**detail, "left": left}, fold)
 
 
 def holding(call: Call, run: rows.RunRow) -> dict[str, object]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobrun import schedule, upstream, windows
-from jobrun.ledger import ABOUT, Ledger
+from jobrun.ledger import Ledger
+from jobrun.ledger_reads import ABOUT
 from jobrun.plans import Skip
 from jobrun.rows import (
     BY_HAND,

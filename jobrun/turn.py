@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from jobrun import (
     consent,
-    key_file,
     lastcall,
     living,
     options,
@@ -21,7 +20,6 @@ from jobrun import (
     report,
     rows,
     schedule,
-    skips,
 )
 from jobrun.attempts import Attempts
 from jobrun.errors import EXIT_SIGNAL, ConfigError, JobrunError, Refused, UsageError
@@ -61,13 +59,21 @@ def _take(situation: Situation, named: Named | None) -> int | None:
         if judged.living:
             return _withdraw(situation, judged.living)
         with told_if_refused(situation, now):
-            if named is not None and key_file.stamp(job.key_file or "") != named[1]:
-                named = None
+            named = _as_it_is(job, named)
             plan, grid, stamp = make_plan(job, ledger, now, judged.lost, named=named)
         code = carry_out(situation, row, plan, grid, judged.lost, stamp)
         if code is not None:
             return code
     raise too_often(job.name)
+
+
+def _as_it_is(job: Job, named: Named | None) -> Named | None:
+    """None where the file is no longer the one that was read."""
+    if named is None or job.key_file is None:
+        return None
+    from jobrun.key_file import stamp
+
+    return named if stamp(job.key_file) == named[1] else None
 
 
 def hand_in(call: Call, ledger: Ledger, job: str) -> None:
@@ -102,7 +108,9 @@ def _withdraw(situation: Situation, beside: Sequence[Living]) -> int | None:
                 return outwait.lock_again(situation)
             if situation.signals.received:
                 return EXIT_SIGNAL + situation.signals.received
-    return skip_alive(situation, beside[0])
+    from jobrun import skips
+
+    return skips.alive(situation, beside[0])
 
 
 def too_often(job: str) -> Refused:
@@ -110,19 +118,6 @@ def too_often(job: str) -> Refused:
         f'job "{job}": another holder wrote {REPLANS} times while this one held the lock',
         "jobrun doctor tests the lock",
     )
-
-
-def skip_alive(situation: Situation, alive: Living) -> int:
-    job, call, ledger = situation.job, situation.call, situation.ledger
-    row, pids = alive
-    if not pids:
-        return skips.lock_held(job, call, ledger, row, "")
-    detail = {"pids": ",".join(map(str, pids)), "run": row.id}
-    fold = f"run {row.id}"
-    from jobrun import episodes
-
-    episodes.orphan(situation, row, call.now())
-    return skips.skip(job, call, ledger, rows.ORPHAN_ALIVE, row.key, detail, fold)
 
 
 def stored(ledger: Ledger, job: str, taken: frozenset[str] = frozenset()) -> Stored:
@@ -270,6 +265,8 @@ def plan_plain(job: Job, known: Stored, now: int) -> Plan:
 def name_unit(job: Job) -> Named:
     """The key of a unit that is no window, and of a file how it was when its key was made."""
     if job.key_file is not None:
+        from jobrun import key_file
+
         return key_file.key(job.name, job.key_file)
     assert job.key is not None
     return job.key, None
@@ -323,7 +320,9 @@ def carry_out(
                 return None
         tell(job, call, ledger, plan, lost, opened)
         _tell_backlog(situation, plan.left_text, plan.left_from)
-        return _skip(situation, plan)
+        from jobrun import skips
+
+        return skips.planned(situation, plan)
     work = Attempts(situation, grid, stamp, row)
     if situation.signals.received:
         return EXIT_SIGNAL + situation.signals.received
@@ -443,14 +442,18 @@ def end(situation: Situation, plan: Plan, work: Attempts) -> int:
     if work.tripped:  # and told
         return work.exit_code
     if work.paused:
-        _tell_pause(situation, left)
+        from jobrun import skips
+
+        skips.paused(situation, left)
         return work.exit_code
     # A failure that stops the call is what is to be said, not what it keeps from its turn.
     if work.exit_code and job.on_failure == "stop":
         return work.exit_code
     _tell_backlog(situation, left, rest[0].start if rest else plan.left_from)
-    if not rest and job.mode in (options.WINDOWS, options.RETRY):
-        _skip(situation, plan)
+    if plan.skips and not rest and job.mode in (options.WINDOWS, options.RETRY):
+        from jobrun import skips
+
+        skips.planned(situation, plan)
     return work.exit_code
 
 
@@ -458,32 +461,6 @@ def _tell_backlog(situation: Situation, left: int | str | None, since: int | Non
     if left:
         fields = {"job": situation.job.name, "left": left, "from": since}
         situation.call.lines.event("BACKLOG", {**fields, "at": situation.call.now()})
-
-
-def _tell_pause(situation: Situation, left: int | str | None) -> None:
-    """The job was paused while a command ran: this call ends here, whoever asked for it."""
-    job, call, ledger = situation.job, situation.call, situation.ledger
-    row = ledger.job(job.name)
-    if row is not None and row.pause is not None:
-        reason, key, detail, fold, _ = policy.paused_skip(row.pause)
-        skips.skip(job, call, ledger, reason, key, {**detail, "left": left}, fold)
-
-
-def _skip(situation: Situation, plan: Plan) -> int:
-    job, call, ledger = situation.job, situation.call, situation.ledger
-    believed = not plan.opening.keep_largest_now
-    code = 0
-    for reason, key, detail, fold, hint in plan.skips:
-        if reason == rows.CLOCK_BEHIND:
-            from jobrun import episodes  # few calls have one
-
-            episodes.clock_behind(situation, plan.opening.now)
-        code = skips.skip(job, call, ledger, reason, key, detail, fold, believed) or code
-        if hint is not None:
-            from jobrun import episodes
-
-            episodes.blocked(situation, Skip(reason, key, detail, fold, hint), plan.opening.now)
-    return code
 
 
 def _tell_notes(job: Job, call: Call, plan: Plan) -> None:

@@ -18,13 +18,12 @@ from jobrun import (
     options,
     placeholders,
     places,
-    process,
     rows,
     schedule,
     turn,
     windows,
 )
-from jobrun.attempts import stdin_of
+from jobrun.attempts import start_blocked
 from jobrun.call import note_holder
 from jobrun.errors import EXIT_NOT_RECORDED, EXIT_SIGNAL
 from jobrun.instants import iso
@@ -121,7 +120,7 @@ def _perform(job: Job, call: Call, signals: Signals, lock: Lock, unit: Unit) -> 
     # The same as the last one's: what that has left where it was killed is gone then.
     base = os.path.join(_folder(call), places.slug(job.name))
     output = Output(job.output == "live", None if job.output == "live" else base)
-    child = process.start(lock.fd, job.stdin or stdin_of(job))
+    child = start_blocked(job, lock)
     argv = [placeholders.fill(argument, values) for argument in job.command]
     marker = {name: environment[name] for name in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
     report.started(child.pid)
