@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from jobrun import consent, options, rows, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, notes_of
@@ -18,6 +17,7 @@ from jobrun.plans import COUNTED, TAKEN, Note, Plan, Skip, Unit, note
 from jobrun.rows import GAP, Block, Gap, Opening, Stored
 from jobrun.windows import Window
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobrun import consent, options, rows, windows
 from jobrun.errors import UsageError
@@ -11,6 +10,7 @@ from jobrun.instants import iso_z
 from jobrun.plans import Note, Plan, Skip, Unit, note
 from jobrun.rows import Stored, WindowRow
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from jobrun import command, placeholders, places, rows
 from jobrun.ended import AT_INPUT, LOCK_LOST, NOT_STARTED, Ended
@@ -13,6 +12,7 @@ from jobrun.report import Report, values_lost
 from jobrun.rows import Claimed, Fate, Finished, Result
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.key_file import Stamp

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from jobrun import command, options, process, report, rows
 from jobrun.attempt import Attempt, Running
@@ -38,6 +37,7 @@ from jobrun.rows import (
     Result,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.job import Job

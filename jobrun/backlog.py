@@ -7,7 +7,6 @@ window that was tried is never inside a gap; where it is given up, its own row s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from jobrun import options, rows, windows
 from jobrun.instants import iso
@@ -15,6 +14,7 @@ from jobrun.plans import Note, note
 from jobrun.rows import GAP, Block, Gap, Stored, WindowRow
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from jobrun import windows
 from jobrun.plans import COUNTED
 from jobrun.rows import Block, Breaker
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from jobrun.instants import iso_z
 from jobrun.job import Job
@@ -13,6 +12,7 @@ from jobrun.lines import Lines
 from jobrun.rows import Caller
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.ledger import Ledger
     from jobrun.lock import Lock

@@ -5,13 +5,12 @@ Each change is an event and, where a person may not have meant it, a line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobrun import consent, options
 from jobrun.instants import iso
 from jobrun.plans import Note, note
 from jobrun.rows import JobRow, Opening, Stored
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid

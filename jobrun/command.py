@@ -9,7 +9,6 @@ import errno
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from jobrun import places, rows
 from jobrun.ended import (
@@ -34,6 +33,7 @@ from jobrun.instants import iso, iso_z
 from jobrun.rows import Claimed
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.plans import Unit

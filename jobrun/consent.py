@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from jobrun import options, rows, schedule, windows
 from jobrun.errors import ConfigError, JobrunError, Refused
@@ -17,6 +16,7 @@ from jobrun.plans import COUNTED
 from jobrun.rows import GAP, UNFINISHED, Block, JobRow, Opening, Stored
 from jobrun.windows import Window
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid

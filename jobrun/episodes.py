@@ -8,13 +8,13 @@ outlived its wrapper.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from jobrun import lastcall, options
 from jobrun.errors import ConfigError, JobrunError
 from jobrun.instants import iso
 from jobrun.rows import REFUSED, Opening
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
     from jobrun.job import Job

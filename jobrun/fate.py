@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
 
 from jobrun import options, rows
 from jobrun.instants import HOUR
@@ -16,6 +15,7 @@ from jobrun.job import LONGEST_WAIT
 from jobrun.plans import Plan, note
 from jobrun.rows import Block, Fate, Stored, WindowRow
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.lastcall import LastCall

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from jobrun import overlap, policy, process, report, rows, turn
 from jobrun.living import Living
@@ -11,6 +10,7 @@ from jobrun.plans import Plan, Skip
 from jobrun.rows import BREAKER, DEAD, LOOKBACK, Block, Breaker, Failing, JobRow, Pause, RunRow
 from jobrun.weigh import Failure, weigh
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.job import Job

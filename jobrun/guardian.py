@@ -26,17 +26,20 @@ import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, NoReturn
 
 from jobrun import wire
 from jobrun.ended import AT_CWD, AT_EXEC, AT_GUARDIAN
 from jobrun.ladder import Ladder
 from jobrun.stopping import NEVER
-from jobrun.tree import Tree, tree_of
+from jobrun.tree import tree_of
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from jobrun.hold import Hold
+    from jobrun.tree import Tree
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
 # What we may have a handler for. Blocked while we fork, or a child could take one for itself.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobrun import lastcall, locks, options, process, schedule, turn
 from jobrun.by_hand import as_last_said, known_job
@@ -22,6 +21,7 @@ from jobrun.plans import Plan
 from jobrun.rows import FAILURES, LOST, JobRow, Opening, RunRow
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.ledger import Ledger

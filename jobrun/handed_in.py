@@ -8,14 +8,16 @@ What else comes of an end is left to that: values for other jobs, a pause by --p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 from jobrun import process, rows, schedule
 from jobrun.ledger_end import end_state, read_before
 from jobrun.ledger_postgres import PostgresLedger
 from jobrun.rows import Block, JobRow, Result, RunRow, WindowRow
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from jobrun.ledger_values import Row
     from jobrun.outbox import Found, Parcel
 

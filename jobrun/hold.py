@@ -12,11 +12,11 @@ import _socket
 import mmap
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from jobrun.boottime import boottime
 from jobrun.stopping import NEVER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.lock import Keeper
 

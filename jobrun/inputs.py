@@ -7,13 +7,13 @@ on record, told, and tried again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from jobrun import options, rows
 from jobrun.plans import Note, Plan, Unit
 from jobrun.rows import Skipped
 from jobrun.upstream import NoValue, Upstream
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
 

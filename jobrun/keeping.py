@@ -6,7 +6,6 @@ Loaded only where there is such a lock.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from jobrun.boottime import boottime
 from jobrun.stopping import NEVER
@@ -16,6 +15,7 @@ if sys.platform == "win32":
 else:
     from jobrun.poller import Poller
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.hold import Hold
     from jobrun.lock import Keeper

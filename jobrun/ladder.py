@@ -6,22 +6,24 @@ It never waits by itself. Whoever has it, the wrapper's loop or the guardian's, 
 
 from __future__ import annotations
 
-from typing import Protocol
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Reached(Protocol):
+        def members(self) -> tuple[int, ...]:
+            """Pids of those that are alive."""
+
+        def ask(self, number: int) -> bool:
+            """Signal them, stopped ones too; False where that can't be done."""
+
+        def kill(self) -> None: ...
+
 
 PATIENCE = 10.0  # seconds after KILL: what still lives then is stuck in the kernel, or not ours
 _SHORTEST_LOOK = 0.01
 _LONGEST_LOOK = 0.25
 _NEVER = float("inf")
-
-
-class Reached(Protocol):
-    def members(self) -> tuple[int, ...]:
-        """Pids of those that are alive."""
-
-    def ask(self, number: int) -> bool:
-        """Signal them, stopped ones too; False where that can't be done."""
-
-    def kill(self) -> None: ...
 
 
 class Ladder:

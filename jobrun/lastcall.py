@@ -5,14 +5,13 @@ A row of an older or newer program may lack any of it: what is missing is empty,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobrun.errors import UsageError
 from jobrun.instants import parse_duration
 from jobrun.options import BY_NAME, KEY, LEAD, WINDOWS
 from jobrun.rows import REFUSED, Caller, JobRow
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 from jobrun import episodes, locks, options, places, rows, turn
 from jobrun.attempts import Attempts
@@ -23,6 +22,7 @@ from jobrun.plans import Plan
 from jobrun.run import as_set, tell_ledger
 from jobrun.signals import Signals, catch
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.attempt import Attempt
     from jobrun.call import Call

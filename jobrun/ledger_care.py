@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from jobrun.errors import LedgerError
 from jobrun.instants import iso
 from jobrun.ledger_values import impossible_rows
 from jobrun.ledger_windows import finished_prefix
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database
 

@@ -11,8 +11,6 @@ that, or the next try, is ended, it is one after all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobrun.instants import from_iso, iso
 from jobrun.ledger_windows import add_event, text
 from jobrun.rows import (
@@ -33,6 +31,7 @@ from jobrun.rows import (
 )
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database
 
@@ -141,6 +140,8 @@ def read_before(database: Database, job: str, key: str | None, run_id: int) -> B
 
 
 def end_window(database: Database, result: Result) -> None:
+    if result.key is None:  # of a plain run there is none
+        return
     succeeded = result.outcome == SUCCEEDED
     values = {
         "job": result.job,
@@ -173,6 +174,8 @@ def keep_values(
     database: Database, job: str, key: str | None, values: Values, before: Before
 ) -> None:
     """What a command that processed its window has left, in place of what an earlier one did."""
+    if key is None:
+        return
     if before.attempts != 1 or before.outcome is not None:
         database.put("DELETE FROM jobrun_value WHERE job = ? AND key = ?", (job, key))
     for name, value in values:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from jobrun.exported import JOB, TABLES, Row, Table
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database
 

@@ -7,11 +7,10 @@ each call may be a host of its own: what has not called for a while is forgotten
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobrun import __version__
 from jobrun.instants import DAY, MINUTE, iso
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database
 

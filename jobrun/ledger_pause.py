@@ -7,7 +7,6 @@ whoever claims a run looks for it in the same transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from jobrun.instants import from_iso, iso
 from jobrun.ledger_end import Before
@@ -29,6 +28,7 @@ from jobrun.rows import (
 )
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from jobrun.ledger_sql import SqlLedger
 from jobrun.postgres_database import Database
 from jobrun.postgres_schema import bring_up_to_date, try_out
 from jobrun.rows import Server
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.rows import Caller
 

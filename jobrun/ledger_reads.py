@@ -7,10 +7,9 @@ a command runs. `limit` counts rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from jobrun.instants import iso
-from jobrun.ledger_values import Row, columns, damaged, rows_of
+from jobrun.ledger_values import columns, damaged, rows_of
 from jobrun.rows import (
     RUNNING,
     VOID,
@@ -25,8 +24,10 @@ from jobrun.rows import (
     WindowRow,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database
+    from jobrun.ledger_values import Row
 
 ABOUT = 1000  # rows of one kind about one key
 PAGE = 500

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jobrun.instants import iso
 from jobrun.rows import Caller, Claim, Claimed, Result
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jobrun.database import PATIENCE
 from jobrun.errors import Contradiction, DamagedLedger, JobrunError, LedgerError, NotRecorded
@@ -80,6 +79,7 @@ from jobrun.rows import (
 )
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.database import Database, Transaction
     from jobrun.exported import Exported, Part, Row, Table

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from jobrun.ledger_sql import SqlLedger
 from jobrun.sqlite_database import is_shared
 from jobrun.sqlite_file import connect
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.rows import Caller
     from jobrun.sqlite_database import Database

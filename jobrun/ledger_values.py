@@ -11,8 +11,6 @@ What a column may hold follows from how its field is declared in rows.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobrun.errors import DamagedLedger
 from jobrun.instants import from_iso, iso
@@ -34,11 +32,15 @@ from jobrun.rows import (
 )
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, TypeVar
+
     from jobrun.database import Database, Parameters
 
-Row = TypeVar("Row", bound=NamedTuple)
-Check = Callable[[Any], Any]  # from a column's value to its field's; raises _Impossible
+    Row = TypeVar("Row", bound=NamedTuple)
+    Check = Callable[[Any], Any]  # from a column's value to its field's; raises _Impossible
 
 HINT = "put a copy back; jobrun doctor looks at all of it"
 _PAGE = 1000

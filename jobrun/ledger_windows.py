@@ -6,8 +6,6 @@ and the watermark is a cache of the finished prefix.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from jobrun.instants import from_iso, iso
 from jobrun.rows import (
     RETRY,
@@ -17,7 +15,10 @@ from jobrun.rows import (
     Skipped,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from jobrun.database import Database
     from jobrun.ledger import NextBoundary
 

@@ -15,13 +15,14 @@ import time
 from importlib import import_module
 from importlib.machinery import PathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from jobrun import places
 from jobrun.errors import UnsafePlace
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from jobrun.lock import Interruption
     from jobrun.rows import RunRow
@@ -242,9 +243,9 @@ def primitive() -> Any:
 
     The package's __init__ loads logging, tempfile, random, json, importlib.metadata and, where it
     is installed, redis: 50 ms of a call in front of every command, for a function of two lines.
-    Its types are names for type checkers, and load pathlib and urllib: 4 ms. With stand-ins for
-    both while the module loads it is 1 ms, beside typing, enum and contextlib. Afterwards nothing
-    of them is left in sys.modules, so that a later `import portalocker` gets the whole.
+    Its types are names for type checkers, and load typing, pathlib and urllib: 7 ms. With stand-ins
+    for these while the module loads it is 1 ms, beside enum. Afterwards nothing of them is left in
+    sys.modules, so that a later `import portalocker` gets the whole.
     """
     global _primitive
     if _primitive is None:
@@ -253,22 +254,51 @@ def primitive() -> Any:
 
 
 _primitive: Any = None
+_PRIMITIVE = "portalocker.portalocker"
 
 
 def _load_primitive() -> Any:
     spec = None if "portalocker" in sys.modules else PathFinder.find_spec("portalocker")
     if spec is None or spec.submodule_search_locations is None:  # loaded already; in a zip file
-        return import_module("portalocker.portalocker")
+        return import_module(_PRIMITIVE)
     package = ModuleType("portalocker")
     package.__path__ = spec.submodule_search_locations
-    types = ModuleType("portalocker.types")
-    types.__getattr__ = lambda name: Any  # type: ignore[method-assign]
-    sys.modules.update({"portalocker": package, "portalocker.types": types})
     try:
-        return import_module("portalocker.portalocker")
+        return _load_with({"portalocker": package, **_stand_ins()})
+    except Exception:  # a later version does more with its types than to name them
+        return import_module(_PRIMITIVE)
+
+
+def _load_with(stand_ins: dict[str, ModuleType]) -> Any:
+    before = set(sys.modules)
+    sys.modules.update(stand_ins)
+    try:
+        return import_module(_PRIMITIVE)
     finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "portalocker"]:
-            del sys.modules[name]
+        for name in set(sys.modules) - before:
+            if name in stand_ins or name.startswith("portalocker."):
+                del sys.modules[name]
+
+
+def _stand_ins() -> dict[str, ModuleType]:
+    stand_ins = {}
+    for name in ("portalocker.types", "typing"):
+        if name not in sys.modules:
+            module = stand_ins[name] = ModuleType(name)
+            module.__getattr__ = lambda _: _Name  # type: ignore[method-assign]
+            module.TYPE_CHECKING = False  # type: ignore[attr-defined]
+    return stand_ins
+
+
+class _Name:
+    """Stands for a name of typing: a base class, a part of an annotation, or `cast`, whose value is
+    what it is given last."""
+
+    def __new__(cls, *given: Any) -> Any:
+        return given[-1]
+
+    def __class_getitem__(cls, _: object) -> type[_Name]:
+        return cls
 
 
 def _interrupted(signals: Interruption | None, seconds: float) -> bool:

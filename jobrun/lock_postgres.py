@@ -17,12 +17,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from jobrun.boottime import about, boottime
 from jobrun.errors import ConfigError, JobrunError
 from jobrun.postgres_keeper import Bond, Keeper, Rows, Taken
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.lock import Interruption
     from jobrun.postgres_database import Database

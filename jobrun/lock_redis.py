@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 from jobrun.boottime import about, boottime
 from jobrun.errors import ConfigError, JobrunError, Refused
 from jobrun.redis_wire import TLS_HINT, Fault, Reply, Server, Wire, wait_for
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

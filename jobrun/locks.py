@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from jobrun import places
 from jobrun.errors import JobrunError
 from jobrun.lock_file import FileLock
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.job import Job

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from jobrun import lastcall
 from jobrun.address import hidden
@@ -21,6 +20,7 @@ from jobrun.errors import ConfigError, JobrunError, StoreDown, UsageError
 from jobrun.job import usual_ttl
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.job import Job

@@ -10,12 +10,12 @@ has run (`--on-store-down`).
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from jobrun import rows
 from jobrun.boottime import about
 from jobrun.errors import EXIT_REFUSED, EXIT_SIGNAL, InDoubt, StoreDown
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -7,22 +7,25 @@ import os
 import select
 import stat
 import sys
-from typing import Protocol
 
 from jobrun import streams
 from jobrun.kept import Keeper, MakeFolder, make_private_folder
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Asked(Protocol):
+        """What tells that we are to stop (signals.py)."""
+
+        times: int  # how often we were asked
+        fd: int  # readable where something has arrived
+
+        def take(self) -> object:
+            """Empty `fd`."""
+
+
 _PATIENCE = 1.0  # seconds, with a reader that is stuck when we are to stop
-
-
-class Asked(Protocol):
-    """What tells that we are to stop (signals.py)."""
-
-    times: int  # how often we were asked
-    fd: int  # readable where something has arrived
-
-    def take(self) -> object:
-        """Empty `fd`."""
 
 
 class Output:

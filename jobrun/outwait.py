@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobrun import process, skips
 from jobrun.call import note_holder
 from jobrun.errors import EXIT_SIGNAL
 from jobrun.lock_file import LONGEST_PAUSE
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Situation
     from jobrun.living import Living

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 from jobrun import episodes, key_file, outwait, process, rows, skips, turn
 from jobrun.attempts import Attempts
@@ -27,6 +26,7 @@ from jobrun.errors import EXIT_SIGNAL, JobrunError
 from jobrun.living import Judged, Living, judge_open_runs, keys_of
 from jobrun.plans import Plan, Skip, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
     from jobrun.key_file import Stamp

@@ -11,13 +11,13 @@ stop for that at every call: what does not fit is left out, and said.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from jobrun import job as jobs
 from jobrun import options
 from jobrun.errors import UsageError
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.options import Option
 

@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Sequence
 from math import inf
 from mmap import mmap
-from typing import TYPE_CHECKING
 
 from jobrun import consent, rows, skips, turn
 from jobrun.attempt import Running
@@ -31,6 +30,7 @@ from jobrun.plans import Plan
 from jobrun.rows import RUNNING
 from jobrun.stock import Stock
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun import command
     from jobrun.attempt import Attempt

@@ -8,7 +8,6 @@ Windows that a person asks for by hand are planned in `asked.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from jobrun import changes, consent, options, rows, unclosed, windows
 from jobrun.backlog import Backlog, events_of, give_up_all_but_newest, give_up_old, notes_of
@@ -17,6 +16,7 @@ from jobrun.rows import Block, JobRow, Opening, Pause, Stored, WindowRow
 from jobrun.value import NamedTuple
 from jobrun.windows import Window
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.job import Job
     from jobrun.schedule import Grid

@@ -18,7 +18,6 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -43,7 +42,10 @@ from jobrun.instants import iso
 from jobrun.places import name_of
 from jobrun.postgres_errors import explained, gone, is_gone, no_schema, not_connected, standby
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobrun.errors import LedgerError, NoLedger
 from jobrun.postgres_database import quoted
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.postgres_database import Database
 

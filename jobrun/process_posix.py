@@ -9,7 +9,6 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from jobrun import guardian, streams, tree, wire
 from jobrun.ended import LOCK_LOST, Ended
@@ -18,6 +17,7 @@ from jobrun.poller import Poller
 from jobrun.terminal import Terminal
 from jobrun.vigil import Vigil
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.hold import Hold
     from jobrun.keeping import Keeping

@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import wintypes
-from typing import TYPE_CHECKING
 
 from jobrun.command_line import (
     DEFAULT_PATHEXT,
@@ -35,6 +34,7 @@ from jobrun.stopping import NEVER, Stopping
 if sys.platform == "win32":  # for the type checker, which finds nothing in it elsewhere
     from jobrun.job_object import JobObject
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.keeping import Keeping
     from jobrun.lock import Keeper

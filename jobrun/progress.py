@@ -10,12 +10,14 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
 
 from jobrun import tables
 from jobrun.screen import about
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from rich.progress import Progress as Bar
 
 PAUSE = 10.0  # seconds between two plain lines

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import select
-from typing import TYPE_CHECKING
 
 from jobrun import streams
 from jobrun.poller import Poller
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.output import Stream
 

@@ -10,7 +10,6 @@ told.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from jobrun import locks, options, outbox, places, process, report, rows, values_file
 from jobrun.errors import DamagedLedger, JobrunError, UsageError
@@ -18,6 +17,7 @@ from jobrun.ledgers import open_ledger
 from jobrun.outbox import Found, Limits, Parcel
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.attempt import Attempt
     from jobrun.call import Call, Situation

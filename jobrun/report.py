@@ -6,12 +6,12 @@ Reporting never decides: it returns nothing, and nothing that fails in it change
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from jobrun import command, options, placeholders, rows
 from jobrun.ended import LOCK_LOST
 from jobrun.errors import EXIT_NOT_RECORDED, JobrunError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.command import Verdict

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jobrun import locks, options, places
 from jobrun.call import Situation, note_holder
@@ -23,6 +22,7 @@ from jobrun.ledgers import is_there, open_ledger
 from jobrun.rows import FAR
 from jobrun.signals import catch
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.job import Job

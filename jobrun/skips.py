@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from jobrun import rows
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
     from jobrun.job import Job

@@ -8,12 +8,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from jobrun import windows
 from jobrun.plans import Unit
 from jobrun.rows import KINDS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.schedule import Grid
 

@@ -8,7 +8,11 @@ from __future__ import annotations
 import signal
 
 from jobrun.ended import EXITED, INTERRUPTED, TIMED_OUT, Ended
-from jobrun.ladder import Ladder, Reached
+from jobrun.ladder import Ladder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jobrun.ladder import Reached
 
 NEVER = float("inf")
 

@@ -12,11 +12,13 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
 
 from jobrun.screen import Cell, Line, Screen, Table
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from rich.console import Console
     from rich.text import Text
 

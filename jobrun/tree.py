@@ -9,29 +9,31 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
 
 from jobrun import tree_group, tree_proc
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from jobrun.rows import RunRow
+
+    class Tree(Protocol):
+        def members(self) -> tuple[int, ...]:
+            """Pids of those that are alive; a zombie is not."""
+
+        def send(self, number: int) -> None:
+            """Signal them, whoever can be signalled."""
+
+        def ask(self, number: int) -> bool:
+            """The same, so that a stopped process hears it too."""
+
+        def kill(self) -> None: ...
+
 
 Marker = Mapping[str, str]  # variables that every process of the tree has in its environment
 
 _HAS_PROC = os.path.exists("/proc/self/stat")
-
-
-class Tree(Protocol):
-    def members(self) -> tuple[int, ...]:
-        """Pids of those that are alive; a zombie is not."""
-
-    def send(self, number: int) -> None:
-        """Signal them, whoever can be signalled."""
-
-    def ask(self, number: int) -> bool:
-        """The same, so that a stopped process hears it too."""
-
-    def kill(self) -> None: ...
 
 
 def tree_of(pid: int, marker: Marker, spare: tuple[int, ...] = ()) -> Tree:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from jobrun import (
     consent,
@@ -27,6 +26,7 @@ from jobrun.living import Living
 from jobrun.plans import Plan, Skip, Unit
 from jobrun.rows import Breaker, JobRow, Left, Opened, Opening, RunRow, Source, Stored
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call, Situation
     from jobrun.job import Job

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 from jobrun import (
     command,
@@ -32,6 +31,7 @@ from jobrun.plans import Unit
 from jobrun.report import Report
 from jobrun.rows import Claimed, Fate
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.call import Call
     from jobrun.errors import StoreDown

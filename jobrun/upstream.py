@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from jobrun import lastcall, links, options, rows, schedule, windows
 from jobrun.errors import ConfigError, UsageError
@@ -19,6 +18,7 @@ from jobrun.plans import Skip
 from jobrun.rows import Block, JobRow, Source
 from jobrun.value import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.schedule import Grid
 

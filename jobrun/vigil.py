@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from jobrun import tree_proc
 from jobrun.ended import EXITED, INTERRUPTED, LOCK_LOST, NOT_STARTED, UNKNOWN_PID, Ended
@@ -25,6 +24,7 @@ from jobrun.pump import Pump
 from jobrun.signals import STOPPING, Signals, put_back
 from jobrun.stopping import NEVER, Stopping
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jobrun.keeping import Keeping
     from jobrun.output import Output

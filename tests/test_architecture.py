@@ -61,7 +61,7 @@ GROUPS = (
     ("tables", "screen tables progress", "words"),
     (
         "call",
-        "call machines locks skips episodes key_file command report handed_in replay attempt"
+        "call machines locks episodes skips key_file command report handed_in replay attempt"
         " attempts living outwait turn by_hand setting overlap parallel foreseen unrecorded outage"
         " run lead halt",
         "words time options planning places lines ledger lock process output idle tables",

@@ -31,12 +31,12 @@ def roots(modules: set[str]) -> set[str]:
 
 @pytest.mark.parametrize("argv", [HOURLY, ("run", "b", "-q", "--", "true")])
 def test_a_run_loads_nothing_that_is_slow(jobrun: Jobrun, argv: tuple[str, ...]) -> None:
-    """Neither typer nor croniter nor rich; and no dataclasses, subprocess, json, logging either."""
+    """Neither typer nor croniter nor rich; and no dataclasses, typing, json, logging either."""
     modules = loaded(jobrun, *argv)
     found = roots(modules)
     slow = {"typer", "click", "croniter", "rich", "dateutil", "dataclasses", "inspect"}
     slow |= {"subprocess", "logging", "tempfile", "hashlib", "zoneinfo", "asyncio", "concurrent"}
-    slow |= {"json", "pathlib", "urllib", "ipaddress", "psycopg", "redis", "valkey"}
+    slow |= {"json", "typing", "pathlib", "urllib", "ipaddress", "psycopg", "redis", "valkey"}
     slow |= {"socket", "_socket", "mmap"}
     assert not found & slow
     unasked = {"asked", "breaker", "episodes", "fate", "inputs", "overlap", "setting", "upstream"}

@@ -121,7 +121,7 @@ WHY = {
     "jobrun": "options, ledger, lock, plan, process, lines",
     "portalocker": "the lock",
     "sqlite3": "the ledger; with datetime",
-    "Python": "typing, re, enum, signal, ...: what the others import",
+    "Python": "re, enum, signal, contextlib, ...: what the others import",
 }
 
 
