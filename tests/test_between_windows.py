@@ -60,14 +60,16 @@ def test_no_process_for_the_next_command(jobrun: Jobrun) -> None:
     assert jobrun(*CALL, *SHOW, now=LATER).stdout == "2026-09-04T11:00:00+00:00\n"
 
 
+NO_PROCESS = (
+    "from jobrun import process\n"
+    "def failing(*a): raise OSError(12, 'Cannot allocate memory')\n"
+    "process.start = failing"
+)
+
+
 def test_no_process_for_the_first_command(jobrun: Jobrun) -> None:
     """75, nothing ran, nothing is on record."""
-    patch = (
-        "from jobrun import process\n"
-        "def failing(*a): raise OSError(12, 'Cannot allocate memory')\n"
-        "process.start = failing"
-    )
-    found = patched(jobrun, patch, *CALL, *SHOW)
+    found = patched(jobrun, NO_PROCESS, *CALL, *SHOW)
     assert (found.status, found.stdout) == (75, "")
     assert "Traceback" not in found.stderr
     assert states(jobrun) == []

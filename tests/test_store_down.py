@@ -14,6 +14,7 @@ from jobrun import places
 from tests import cutter, servers
 from tests.conftest import PYTHON, Jobrun, instant, is_alive, until
 from tests.scenes import Held, altered, field, posix
+from tests.test_between_windows import NO_PROCESS, patched
 
 pytestmark = posix
 
@@ -308,6 +309,16 @@ def test_what_fails_without_a_record(down: Jobrun) -> None:
         assert (found.status, found.stdout) == (7, "said\n")
         assert "FAILED job=sales" in found.stderr
         assert "jobrun logs" not in found.stderr
+
+
+def test_no_process_without_a_record(down: Jobrun) -> None:
+    """75 and why, as with one; the window is still to be done."""
+    call = (*HOURLY, *RUN, "--", "echo", "ran")
+    found = patched(down, NO_PROCESS, *call)
+    assert (found.status, found.stdout) == (75, "")
+    assert "no process for the command: Cannot allocate memory" in found.stderr
+    assert "Traceback" not in found.stderr
+    assert down(*call, now=NOW).stdout == "ran\n"
 
 
 def test_plain_runs_and_units_without_a_record(down: Jobrun) -> None:
