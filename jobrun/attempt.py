@@ -82,7 +82,7 @@ class Attempt:
             return Ended(NOT_STARTED, error=(0, AT_INPUT), detail=self.unit.refusal[0])
         job, signals = self.situation.job, self.situation.signals
         argv = [placeholders.fill(argument, self.values) for argument in job.command]
-        marker = {n: self.environment[n] for n in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
+        marker = command.marker(self.environment)
         self.report.started(child.pid)
         keeper = self.situation.lock.keeper
         if keeper is not None:

@@ -107,6 +107,11 @@ def environment(environ: Mapping[str, str], found: Mapping[str, str]) -> dict[st
     return given
 
 
+def marker(environment: Mapping[str, str]) -> dict[str, str]:
+    """What nobody but the run's processes has in its environment; from its row: RunRow.marker."""
+    return {name: environment[name] for name in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
+
+
 def _lc_ctype_was_given() -> bool:
     # Under cron's empty environment Python sets LC_CTYPE in itself (PEP 538); a command started
     # with it would sort and compare otherwise than under cron alone.

@@ -122,10 +122,9 @@ def _perform(job: Job, call: Call, signals: Signals, lock: Lock, unit: Unit) -> 
     output = Output(job.output == "live", None if job.output == "live" else base)
     child = start_blocked(job, lock)
     argv = [placeholders.fill(argument, values) for argument in job.command]
-    marker = {name: environment[name] for name in ("JOBRUN_RUN_ID", "JOBRUN_LEDGER")}
     report.started(child.pid)
     child.go(argv, environment, job.cwd)
-    ended = child.wait(signals, job.timeout, job.kill_after, marker, output)
+    ended = child.wait(signals, job.timeout, job.kill_after, command.marker(environment), output)
     output.close()
     verdict = command.judge(ended, job)
     report.ended(ended, verdict, None, output, signals, Fate(), told=True)
