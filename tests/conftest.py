@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -136,6 +137,15 @@ def jobrun(tmp_path: Path) -> Iterator[Jobrun]:
     with contextlib.suppress(sqlite3.Error):  # some tests leave no ledger, or a broken one
         kinds = {str(kind) for (kind,) in made.query("SELECT DISTINCT kind FROM jobrun_event")}
         assert kinds <= {*rows.EVENTS, *made.foreign_events}
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every user can reach; those of pytest are for whoever runs it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -120,11 +120,9 @@ def as_user(jobrun: Jobrun, uid: int, *argv: str, cwd: str = "/", **env: str) ->
     return Result(found.returncode, found.stdout.decode(), kept)
 
 
-def public(folder: Path) -> Path:
+def public(reachable: Path) -> Path:
     """A folder that everybody can reach and write, as /tmp is."""
-    for parent in (folder, *folder.parents[:3]):
-        parent.chmod(0o755)
-    shared = folder / "shared"
+    shared = reachable / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
     return shared

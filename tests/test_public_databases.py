@@ -166,11 +166,11 @@ def test_D03_a_disk_that_fills_while_the_command_runs(jobrun: Jobrun, tmp_path: 
 @root
 @pytest.mark.parametrize("argv", VERBS[1:], ids=lambda argv: argv[0])
 def test_D05_who_only_looks_leaves_nothing_that_locks_the_owner_out(
-    jobrun: Jobrun, tmp_path: Path, argv: list[str]
+    jobrun: Jobrun, reachable: Path, argv: list[str]
 ) -> None:
     """phpLiteAdmin/pla#33, stalwartlabs/stalwart#660, svandragt/lamb#831: another user only read,
     left -wal and -shm of his own, and the owner could no longer write."""
-    folder = public(tmp_path)
+    folder = public(reachable)
     folder.chmod(0o777)
     ledger = folder / "s.db"
     where = ("--ledger", str(ledger))

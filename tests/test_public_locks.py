@@ -220,11 +220,11 @@ def test_L04_nothing_lies_in_tmp_unless_one_says_so(jobrun: Jobrun, tmp_path: Pa
 @root
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
 def test_L06_a_lock_that_root_made_is_no_traceback_for_the_next_user(
-    jobrun: Jobrun, tmp_path: Path, umask: int
+    jobrun: Jobrun, reachable: Path, umask: int
 ) -> None:
     """bit-team/backintime#1676, opentap/opentap#637: root had created the lock file, and everybody
     else got a permission traceback, or took it for a held lock."""
-    ledger = public(tmp_path) / "jobrun.db"
+    ledger = public(reachable) / "jobrun.db"
     before = os.umask(umask)
     try:
         first = jobrun("run", "a", "--ledger", str(ledger), "--", "true")
@@ -244,11 +244,11 @@ def test_L06_a_lock_that_root_made_is_no_traceback_for_the_next_user(
 
 @root
 def test_L06_root_first_in_a_users_own_folder_leaves_it_working(
-    jobrun: Jobrun, tmp_path: Path
+    jobrun: Jobrun, reachable: Path
 ) -> None:
     """bit-team/backintime#1676: `sudo` once, and the user's own job failed from then on; here it
     works, and is kept apart from root's run while that goes on."""
-    folder = public(tmp_path) / "of-alice"
+    folder = public(reachable) / "of-alice"
     folder.mkdir(0o700)
     os.chown(folder, ALICE, ALICE)
     where = ("--ledger", str(folder / "jobrun.db"))

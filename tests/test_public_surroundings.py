@@ -143,9 +143,9 @@ def test_S13_an_explicit_folder_counts_where_ours_is_gone(jobrun: Jobrun) -> Non
 
 
 @root
-def test_S13_a_folder_that_may_not_be_entered_is_said(jobrun: Jobrun, tmp_path: Path) -> None:
+def test_S13_a_folder_that_may_not_be_entered_is_said(jobrun: Jobrun, reachable: Path) -> None:
     """abrt/libreport#829: permission to enter the folder, or to run the program, are two things."""
-    shared = public(tmp_path)
+    shared = public(reachable)
     (shared / "closed").mkdir(0o700)
     argv = (
         "run",
@@ -235,9 +235,9 @@ def test_S15_the_umask_is_the_commands_and_not_the_states(
 
 @root
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_S15_a_second_user_is_told(jobrun: Jobrun, tmp_path: Path, umask: int) -> None:
+def test_S15_a_second_user_is_told(jobrun: Jobrun, reachable: Path, umask: int) -> None:
     """perlorg/cpanorg#20: the second user met files he could not read, as a traceback."""
-    where = ("--ledger", f"{public(tmp_path)}/jobrun.db")
+    where = ("--ledger", f"{public(reachable)}/jobrun.db")
     before = os.umask(umask)
     try:
         assert jobrun("run", "a", *where, "--", "true").status == 0

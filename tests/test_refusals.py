@@ -87,13 +87,11 @@ def test_a_wrong_option_changes_nothing_on_disk(
     ],
 )  # fmt: skip
 def test_a_ledger_that_can_not_be_seen_is_not_taken_for_none(
-    jobrun: Jobrun, tmp_path: Path, argv: tuple[str, ...]
+    jobrun: Jobrun, reachable: Path, argv: tuple[str, ...]
 ) -> None:
     """73, as whatever changes something: it may well be there, and hold jobs that fail."""
-    folder = tmp_path / "state"
+    folder = reachable / "state"
     folder.mkdir(mode=0o700)
-    for parent in (tmp_path, *tmp_path.parents[:3]):
-        parent.chmod(0o755)
     ledger = f"{folder}/jobrun.db"
     made = jobrun("run", "a", *HOURLY, "--", "false", env={"JOBRUN_LEDGER": ledger})
     assert made.status == 1
@@ -103,12 +101,10 @@ def test_a_ledger_that_can_not_be_seen_is_not_taken_for_none(
 
 
 @root
-def test_an_unwritable_folder_names_the_owner(jobrun: Jobrun, tmp_path: Path) -> None:
+def test_an_unwritable_folder_names_the_owner(jobrun: Jobrun, reachable: Path) -> None:
     """73: who we are, whose it is, and where else it may lie."""
-    folder = tmp_path / "state"
+    folder = reachable / "state"
     folder.mkdir(mode=0o700)
-    for parent in (tmp_path, *tmp_path.parents[:3]):
-        parent.chmod(0o755)
     found = as_user(jobrun, NOBODY, "run", "a", "--", "true", JOBRUN_LEDGER=f"{folder}/jobrun.db")
     assert found.status == 73
     lines = said(found)
@@ -357,13 +353,11 @@ def test_a_lock_folder_that_others_can_write_is_refused(jobrun: Jobrun) -> None:
 
 
 @root
-def test_sudo_once_leaves_the_users_job_working(jobrun: Jobrun, tmp_path: Path) -> None:
+def test_sudo_once_leaves_the_users_job_working(jobrun: Jobrun, reachable: Path) -> None:
     """What root makes beside another's ledger becomes that other's."""
-    home = tmp_path / "state"
+    home = reachable / "state"
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
-    for parent in (tmp_path, *tmp_path.parents[:3]):
-        parent.chmod(0o755)
     ledger = f"{home}/jobrun.db"
     first = as_user(jobrun, NOBODY, "run", "a", "--", "true", JOBRUN_LEDGER=ledger)
     assert first.status == 0, first.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -230,42 +229,34 @@ except JobrunError as error:
     return end_of(child(code, path))
 
 
-@pytest.fixture
-def public(tmp_path: Path) -> Iterator[Path]:
-    """A folder that others can reach."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
-def test_a_ledger_that_may_only_be_read(public: Path) -> None:
+def test_a_ledger_that_may_only_be_read(reachable: Path) -> None:
     """D05: reading would leave sidecars that the owner can't write; nothing is left."""
-    path = public / "jobrun.db"
+    path = reachable / "jobrun.db"
     open_ledger(str(path)).close()
     path.chmod(0o444)
-    public.chmod(0o777)
+    reachable.chmod(0o777)
     before = path.read_bytes()
     status, message = as_stranger(path)
     assert status == 74
     assert "not readable and writable from here" in message
     assert path.read_bytes() == before
-    assert os.listdir(public) == ["jobrun.db"]
+    assert os.listdir(reachable) == ["jobrun.db"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_that_can_not_be_written(public: Path, exists: bool) -> None:
+def test_a_folder_that_can_not_be_written(reachable: Path, exists: bool) -> None:
     """Neither made nor opened there: SQLite keeps its journal beside the file."""
-    path = public / "jobrun.db"
+    path = reachable / "jobrun.db"
     if exists:
         open_ledger(str(path)).close()
         path.chmod(0o666)
-    public.chmod(0o555)
+    reachable.chmod(0o555)
     status, message = as_stranger(path)
-    public.chmod(0o755)
+    reachable.chmod(0o755)
     assert status == 73
-    assert f"can't write {public}: permission denied" in message
+    assert f"can't write {reachable}: permission denied" in message
 
 
 def test_a_full_disk(path: Path, ledger: SqliteLedger) -> None:
