@@ -362,8 +362,15 @@ def test_full_disk_costs_what_is_kept_only(driven: Driven, small_disk: Path) -> 
 
 
 def test_full_disk_at_the_end(driven: Driven, small_disk: Path) -> None:
-    """What could not be kept is more than a pipe holds, and nothing else comes: it is shown."""
+    """What could not be kept is more than a pipe holds, and nothing else comes: it is shown.
+
+    How much fitted before depends on how often a busy machine came to save it.
+    """
     code = "echo hi; head -c 300000 /dev/zero"
+    whole = b"hi\n" + bytes(300_000)
     ended = driven.run("sh", "-c", code, live=False, base=str(small_disk / "kept"))
     assert "No space left" in ended["problem"]
-    assert ended["stdout"].endswith(bytes(300_000))
+    kept, shown = (small_disk / "kept.out").read_bytes(), ended["stdout"]
+    assert whole.startswith(kept)
+    assert whole.endswith(shown)
+    assert len(kept) + len(shown) >= len(whole)
