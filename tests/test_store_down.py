@@ -253,7 +253,7 @@ def test_it_goes_once_the_record_has_spoken(stopping: Stopping) -> None:
     assert "reason=store-down" in found.stderr
 
 
-@pytest.mark.parametrize("point", [("turn", "_tell_pause")])
+@pytest.mark.parametrize("point", [("skips", "paused")])
 def test_it_goes_once_something_has_run(stopping: Stopping) -> None:
     """An error of a call that is over: it does not begin again."""
     job, wait = stopping.job, ("--on-store-down", "wait:1m", "--first", "2026-09-04T10:00Z")
