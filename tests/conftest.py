@@ -288,6 +288,12 @@ def state(pid: int | str) -> str:
         return ""
 
 
+def make_end(pid: int | str) -> None:
+    """kill -9; nothing where it is gone, or goes meanwhile: its guardian may be about to end it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(pid), signal.SIGKILL)
+
+
 def start_on_terminal(
     argv: list[str], folder: Path, environment: dict[str, str]
 ) -> tuple[int, int]:

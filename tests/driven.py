@@ -5,13 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import PYTHON, ROOT, clean_environment, is_alive, until
+from tests.conftest import PYTHON, ROOT, clean_environment, is_alive, make_end, until
 
 
 def command(name: str, *arguments: object) -> list[str]:
@@ -95,8 +94,7 @@ class Driven:
 
     def clean_up(self) -> None:
         for pid in self._left:
-            if is_alive(pid):
-                os.kill(pid, signal.SIGKILL)
+            make_end(pid)
         if hasattr(self, "process"):
             self.process.kill()
             self.process.communicate()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.conftest import PYTHON, Jobrun, until
+from tests.conftest import PYTHON, Jobrun, make_end, until
 
 
 @contextmanager
@@ -28,6 +28,5 @@ def orphaned(jobrun: Jobrun, *options: str, now: str, life: str = "waits") -> It
         yield pids[0]
     finally:
         for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            make_end(pid)
         wrapper.communicate(timeout=20)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PYTHON, Jobrun, is_alive, until
+from tests.conftest import PYTHON, Jobrun, is_alive, make_end, until
 
 if sys.platform == "win32":
     pytest.skip("flock, /proc", allow_module_level=True)
@@ -99,8 +99,7 @@ def leads(jobrun: Jobrun) -> Iterator[Leads]:
         each.process.kill()
         each.process.wait(20)
     for pid in made.pids():
-        if is_alive(pid):
-            os.kill(pid, signal.SIGKILL)
+        make_end(pid)
 
 
 def runs(jobrun: Jobrun) -> list[tuple[object, ...]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.conftest import PYTHON, is_alive, until
+from tests.conftest import PYTHON, is_alive, make_end, until
 from tests.machines import LONG, SHORT, Machine
 from tests.scenes import linux
 
@@ -52,8 +52,7 @@ def shared(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     yield folder
     for path in folder.glob("leads.*"):
-        if is_alive(path.read_text()):
-            os.kill(int(path.read_text()), signal.SIGKILL)
+        make_end(path.read_text())
 
 
 def daemons(shared: Path) -> list[int]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from jobrun import places
 from jobrun.lock_file import FileLock
 from tests.cases import HOURLY
-from tests.conftest import PYTHON, Jobrun, Result, is_alive, until
+from tests.conftest import PYTHON, Jobrun, Result, is_alive, make_end, until
 from tests.scenes import altered
 
 if sys.platform == "win32":
@@ -98,8 +99,9 @@ class Calls:
                     stream.close()
         for path in self.jobrun.folder.glob("*.[1-9]"):
             pid = path.read_text()
-            if is_alive(pid) and path.name in os.listdir(f"/proc/{pid}/cwd"):
-                os.kill(int(pid), signal.SIGKILL)
+            with suppress(FileNotFoundError):  # it is gone
+                if path.name in os.listdir(f"/proc/{pid}/cwd"):
+                    make_end(pid)
 
 
 @pytest.fixture
