@@ -288,6 +288,16 @@ def state(pid: int | str) -> str:
         return ""
 
 
+def open_files(pid: int | str) -> set[str]:
+    """Where the process's descriptors lead to; what it closes meanwhile is left out."""
+    found = set()
+    with contextlib.suppress(FileNotFoundError):  # it is gone
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                found.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return found
+
+
 def make_end(pid: int | str) -> None:
     """kill -9; nothing where it is gone, or goes meanwhile: its guardian may be about to end it."""
     with contextlib.suppress(ProcessLookupError):
@@ -323,6 +333,15 @@ def read_to_end(terminal: int) -> bytes:
 
 
 def pytest_configure() -> None:
+    from hypothesis import settings
+
+    # How long an example takes is the machine's business.
+    settings.register_profile("jobrun", deadline=None)
+    settings.load_profile("jobrun")
+    heed_signals()
+
+
+def heed_signals() -> None:
     """What is ignored under nohup, or in the background of a shell, jobrun would leave ignored.
 
     A handler is no more than that here, and the default again in every program that we start.

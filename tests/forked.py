@@ -6,7 +6,6 @@ saved, and the clock stands still. For tests that make thousands of calls (POSIX
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import io
 import os
@@ -15,12 +14,11 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
 import typer
 
-from jobrun import asked, attempts, by_hand, call, cli, key_file, lastcall, places, retention, run
+from jobrun import asked, attempts, by_hand, call, cli, key_file, lastcall, retention, run
 from jobrun.__main__ import main
 from jobrun.errors import EXIT_BUG
 from jobrun.lock_file import primitive
@@ -114,14 +112,6 @@ class Forked(Jobrun):
 def die() -> NoReturn:
     """As kill -9 does: nothing is tidied up."""
     os._exit(KILLED)
-
-
-def until_free(ledger: Path, job: str) -> None:
-    """Until the guardian of a call that was killed has let the lock go."""
-    path = Path(places.locks_folder(str(ledger))) / f"{places.slug(job)}.lock"
-    if path.exists():
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def folder_in_memory() -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import other_host
-from tests.conftest import PYTHON, Jobrun, instant
+from tests.conftest import PYTHON, Jobrun, instant, until
 from tests.scenes import Held
 
 HOURLY = ("--every", "1h")
@@ -79,18 +79,21 @@ class Machine(Jobrun):
             return cursor.fetchall() if cursor.description else []
 
     def end_session(self, held: Held) -> None:
-        """That of a call, on the server."""
+        """That of a call, on the server, until it is gone."""
         name = f"jobrun {self.host}/{held.wrapper.pid}"
-        ended = self.rows(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        ((pid, is_sent),) = self.rows(
+            "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity"
             f" WHERE application_name = '{name}'"
         )
-        assert ended == [(True,)]
+        assert is_sent
+        there = f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"
+        until(lambda: self.rows(there) == [], "the end of its session")
 
     def crash(self, held: Held) -> None:
-        """All that it runs is gone at once."""
-        guardian = Path(f"/proc/{held.pid}/stat").read_text().rpartition(")")[2].split()[1]
-        for pid in (held.wrapper.pid, int(guardian), held.pid):
+        """All that it runs is gone at once: nobody has the time to end another."""
+        guardian = int(Path(f"/proc/{held.pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(held.wrapper.pid, signal.SIGSTOP)
+        for pid in (guardian, held.pid, held.wrapper.pid):
             os.kill(pid, signal.SIGKILL)
         held.wrapper.communicate()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.conftest import PYTHON, Jobrun, make_end, until
+from tests.conftest import PYTHON, Jobrun, is_alive, make_end, until
 
 
 @contextmanager
@@ -24,6 +24,7 @@ def orphaned(jobrun: Jobrun, *options: str, now: str, life: str = "waits") -> It
     os.kill(guardian, signal.SIGKILL)
     os.kill(wrapper.pid, signal.SIGKILL)
     wrapper.wait(20)
+    until(lambda: not is_alive(guardian), "the guardian's end")
     try:
         yield pids[0]
     finally:

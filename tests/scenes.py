@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from jobrun import places
 from tests.conftest import PYTHON, Jobrun, Result, instant
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX: sh, signals, modes")
@@ -118,6 +119,16 @@ def as_user(jobrun: Jobrun, uid: int, *argv: str, cwd: str = "/", **env: str) ->
     err = found.stderr.decode()
     kept = "".join(x for x in err.splitlines(keepends=True) if "ephemeral-ledger" not in x)
     return Result(found.returncode, found.stdout.decode(), kept)
+
+
+def until_free(ledger: Path, job: str) -> None:
+    """Until the guardian of a call that was killed has let the lock go."""
+    import fcntl
+
+    path = Path(places.locks_folder(str(ledger))) / f"{places.slug(job)}.lock"
+    if path.exists():
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def public(reachable: Path) -> Path:

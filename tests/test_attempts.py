@@ -14,7 +14,7 @@ from jobrun import fate, places
 from jobrun import job as jobs
 from jobrun.instants import from_iso, iso_z
 from tests.conftest import PYTHON, Jobrun, Result, instant, is_alive, until
-from tests.scenes import HOLD, Held, altered, linux
+from tests.scenes import HOLD, Held, altered, linux, until_free
 
 NOW = "2026-09-04T12:05:00Z"
 HOURLY = ("--every", "1h")
@@ -72,8 +72,8 @@ def test_the_delay_is_never_shorter_than_asked(jobrun: Jobrun) -> None:
     clock = ("sh", "-c", "date +%s.%N; exit 3")
     found = jobrun("run", "a", *HOURLY, "--retries", "2", "--retry-delay", "1s", "--", *clock)
     first, second, third = map(float, found.stdout.split())
-    assert 1 <= second - first < 2.5
-    assert 2 <= third - second < 4.5
+    assert second - first >= 1
+    assert third - second >= 2
 
 
 def test_used_up_in_the_call(jobrun: Jobrun) -> None:
@@ -279,6 +279,7 @@ def test_backoff_survives_a_reboot(jobrun: Jobrun) -> None:
     process.kill()
     process.communicate(timeout=20)
     until(lambda: not is_alive(pid), "the end of its command")
+    until_free(jobrun.ledger, "a")
     # It is lost, which counts; the third is due at once, the fourth after the third's delay.
     third = jobrun("run", "a", *options, "--", *UNTIL, "9", now=later(due + 3060))
     assert "LOST" in third.stderr
@@ -334,6 +335,7 @@ def lose(jobrun: Jobrun, *options: str, now: str = NOW, fails: str = "none") -> 
     process.kill()
     process.communicate(timeout=20)
     until(lambda: not is_alive(ready.read_text().strip()), "the command's end")
+    until_free(jobrun.ledger, "a")
 
 
 def test_interrupted_does_not_count(jobrun: Jobrun) -> None:
@@ -564,11 +566,11 @@ def test_a_plain_failure_whose_wait_is_stopped_is_told_of(jobrun: Jobrun) -> Non
 
 def test_a_failure_whose_next_try_is_paused_is_told_of(jobrun: Jobrun) -> None:
     """A pause during the wait: the try does not begin, the failure stands."""
-    options = (*HOURLY, "--retries", "3", "--retry-delay", "2s")
+    options = (*HOURLY, "--retries", "3", "--retry-delay", "8s")
     process = jobrun.start("run", "a", *options, "--", *UNTIL, "9", now=NOW)
     until(lambda: jobrun.ledger.exists() and _waits(jobrun), "the failure")
     assert jobrun("pause", "a", now=NOW).status == 0
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (11, b"1 new\n")
     assert events(jobrun) == ["paused", "failed"]
 
@@ -646,7 +648,7 @@ def test_what_marked_itself_before_it_was_stopped_has_not_failed(jobrun: Jobrun)
 def test_R01_a_timeout_leaves_nothing_behind(jobrun: Jobrun) -> None:
     """The shell and its child are gone, the run is `timed-out`, the next call gets the lock."""
     script = "echo $$ >> pids; sleep 999 & echo $! >> pids; wait; true"
-    found = jobrun("run", "a", "--timeout", "1", "--kill-after", "1", "--", "sh", "-c", script)
+    found = jobrun("run", "a", "--timeout", "4", "--kill-after", "1", "--", "sh", "-c", script)
     assert (found.status, outcomes(jobrun)) == (124, [(1, "timed-out")])
     pids = (jobrun.folder / "pids").read_text().split()
     assert [is_alive(pid) for pid in pids] == [False, False]

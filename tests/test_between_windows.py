@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PYTHON, Jobrun, Result, is_alive, until
+from tests.scenes import until_free
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX processes")
 
@@ -107,6 +108,7 @@ def test_a_bug_in_reporting_ends_the_call_and_loses_no_window(jobrun: Jobrun) ->
     assert found.status != 0
     assert found.stdout == "2026-09-04T10:00:00+00:00\n"
     assert states(jobrun)[0] == ("10", "processed", 1, 0)
+    until_free(jobrun.ledger, "a")
     again = jobrun(*CALL, *SHOW, now=LATER)
     assert again.stdout == "2026-09-04T11:00:00+00:00\n"
     assert jobrun.query("select count(*) from jobrun_run where outcome is null") == [(0,)]

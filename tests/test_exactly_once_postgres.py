@@ -447,6 +447,6 @@ def test_a_command_that_stops_between_mark_and_commit_holds_up_nobody_for_long(
         connection.commit()
         assert connection.execute(limit).fetchone() == ("1h",)
     with command.connected() as connection:
-        connection.execute("SET idle_in_transaction_session_timeout = '50ms'")
+        connection.execute("SET idle_in_transaction_session_timeout = '14s'")
         package.done(connection)
-        assert connection.execute(limit).fetchone() == ("50ms",)
+        assert connection.execute(limit).fetchone() == ("14s",)

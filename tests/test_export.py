@@ -666,7 +666,7 @@ def test_a_reader_that_does_not_read(jobrun: Jobrun) -> None:
     exporting = jobrun.start("export")
     assert exporting.stdout is not None
     assert os.read(exporting.stdout.fileno(), 1) == b"{"  # of what is written once all is read
-    assert jobrun("pause", "a", timeout=10).status == 0
+    assert jobrun("pause", "a", timeout=60).status == 0
     assert b'"paused_at":null' in exporting.communicate(timeout=20)[0]
     assert exporting.returncode == 0
 

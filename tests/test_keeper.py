@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobrun.boottime import boottime
-from tests.conftest import PYTHON, ROOT, Jobrun, is_alive, state, until
+from tests.conftest import PYTHON, ROOT, Jobrun, is_alive, open_files, state, until
 from tests.driven import Driven, command
 
 if sys.platform == "win32":
@@ -216,7 +216,8 @@ def test_killed_wrapper_leaves_the_socket_held(driven: Driven, server: Server, k
     pids = driven.tree()
     session = server.session()
     os.kill(pid_of(driven, "wrapper"), signal.SIGKILL)
-    ends_after(session, [*pids, pid_of(driven, "guardian")])
+    ends_after(session, pids)
+    until(lambda: not is_alive(pid_of(driven, "guardian")), "the guardian's end")
 
 
 def test_guardian_that_lets_the_socket_go_would_be_seen(driven: Driven, server: Server) -> None:
@@ -270,8 +271,7 @@ def test_guardian_keeps_no_socket_of_the_past(driven: Driven, server: Server) ->
 
 
 def sockets_of(pid: int) -> set[str]:
-    links = (os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
-    return {link for link in links if link.startswith("socket:")}
+    return {link for link in open_files(pid) if link.startswith("socket:")}
 
 
 def test_stopped_guardian_hears_no_stale_deadline(driven: Driven, server: Server) -> None:

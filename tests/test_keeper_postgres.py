@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.conftest import is_alive, state, until
+from tests.conftest import is_alive, open_files, state, until
 from tests.driven import Driven, command
 from tests.ledger_calls import CALLER, schema_of
 
@@ -52,12 +52,12 @@ def driven(tmp_path: Path) -> Iterator[Driven]:
 
 def start(
     driven: Driven, address: str, life: str, mischief: str | None = None,
-    terms: tuple[float, float] = (TTL, KILL_AFTER),
+    terms: tuple[float, float] = (TTL, KILL_AFTER), kill_after: float = KILL_AFTER,
 ) -> list[int]:  # fmt: skip
     """The command's processes; the lock is held."""
     driven.start(
         *command(life, driven.ready), keeper=["sales", address, *terms],
-        kill_after=KILL_AFTER, mischief=mischief,
+        kill_after=kill_after, mischief=mischief,
     )  # fmt: skip
     return driven.tree()
 
@@ -84,7 +84,7 @@ def test_guardian_that_lets_the_session_go(
     driven: Driven, address: str, rival: SessionLock
 ) -> None:
     """The test above can fail: then two of them run at the same time."""
-    pids = start(driven, address, "ignores", "guardian_lets_go")
+    pids = start(driven, address, "ignores", "guardian_lets_go", kill_after=20.0)
     signal_wrapper(driven, signal.SIGKILL)
     until(rival.acquire, "the lock")
     assert living(pids) == pids
@@ -112,16 +112,15 @@ def test_session_ended_by_the_server(driven: Driven, address: str, rival: Sessio
         other.execute("SELECT pg_terminate_backend(%s)", (old,))
         until(lambda: other.execute(sessions).fetchall() not in ([], [(old,)]), "a new session")
     assert living(pids) == pids
-    guardian = Path(f"/proc/{driven.started()['guardian']}/fd")
-    wrapper = Path(f"/proc/{driven.started()['wrapper']}/fd")
+    guardian, wrapper = (driven.started()[role] for role in ("guardian", "wrapper"))
     until(lambda: sockets(guardian) & sockets(wrapper), "the new socket to be handed over")
     signal_wrapper(driven, signal.SIGKILL)
     until(rival.acquire, "the lock")
     assert living(pids) == []
 
 
-def sockets(folder: Path) -> set[str]:
-    return {link for fd in folder.iterdir() if (link := os.readlink(fd)).startswith("socket:")}
+def sockets(pid: int) -> set[str]:
+    return {link for link in open_files(pid) if link.startswith("socket:")}
 
 
 def test_taken_by_another_meanwhile(driven: Driven, address: str, rival: SessionLock) -> None:

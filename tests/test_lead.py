@@ -175,7 +175,9 @@ def test_a_stopped_leader_leads_on(leads: Leads) -> None:
 def test_it_ends_with_its_daemon(leads: Leads, says: str, code: int) -> None:
     """With its exit code; the next one leads."""
     first, second, _ = leads.two()
-    (leads.jobrun.folder / "end").write_text(says)
+    draft = leads.jobrun.folder / "end.new"
+    draft.write_text(says)
+    draft.rename(leads.jobrun.folder / "end")
     assert first.process.wait(20) == code
     assert second.process.wait(20) == code
     assert [row[0] for row in runs(leads.jobrun)] == [1, 2]

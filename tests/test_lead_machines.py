@@ -80,7 +80,9 @@ def test_another_machine_leads_after_a_crash(alpha: Machine, beta: Machine, shar
     """All of the leader is gone at once: the other one leads with its next look."""
     first, second = both(alpha, beta, shared, *LONG)
     pid = daemon(shared, 1)
-    for each in (first.process.pid, parent_of(pid), pid):
+    guardian = parent_of(pid)
+    first.send(signal.SIGSTOP)  # or one of them ends another
+    for each in (guardian, pid, first.process.pid):
         os.kill(each, signal.SIGKILL)
     daemon(shared, 2)
     second.says("what=leads")
@@ -207,10 +209,10 @@ def test_a_machine_that_dies_leaves_its_windows_to_the_others(
     workers = [(pid, child) for pid, child in found if child is not None][-2:]
     for worker, _ in workers:
         os.kill(worker, signal.SIGSTOP)
+    calls[0].kill()  # before it could begin another worker
     for worker, child in workers:
         for pid in (parent_of(child), child, worker):
             os.kill(pid, signal.SIGKILL)
-    calls[0].kill()
     gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'jobrun alpha/%'"
     until(lambda: beta.rows(gone) == [(0,)], "the server to notice")
     settled = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 s'"

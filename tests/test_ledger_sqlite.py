@@ -73,6 +73,8 @@ def busy(path: Path, ledger: SqliteLedger) -> Iterator[subprocess.Popen[str]]:
 def test_a_write_waits_for_another(path: Path, busy: subprocess.Popen[str]) -> None:
     """D01: two jobs at midnight; the second waits instead of failing."""
     code = """
+from jobrun import ledger_skip
+ledger_skip.PATIENCE = 20.0  # the other one may be late
 ledger = open_ledger(sys.argv[1])
 ledger._database.connection.set_trace_callback(lambda text: print(text, flush=True))
 ledger.skip("x", "lock-held", None, None, 1788523500)

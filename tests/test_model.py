@@ -36,6 +36,7 @@ from tests.fates import CODES, FAILING, FATES, KILLED_ONES, WELL, Fate
 from tests.forked import KILLED, Answer
 from tests.owed import DAY, HOUR, JITTER, MINUTE, REFUSED, Asked, Grid, Owed
 from tests.record import Record, Run, minus
+from tests.scenes import until_free
 
 NOON = 1_788_523_500  # 2026-09-04T12:05:00Z
 GRIDS = (
@@ -109,7 +110,7 @@ class Histories(RuleBasedStateMachine):
         hook = fate.kill.hook if fate.kill else lambda: None
         answer = forked.jobrun(argv, environ, self.now, hook)
         if answer.status == KILLED:
-            forked.until_free(self.ledger, "j")
+            until_free(self.ledger, "j")
         assert b"Traceback" not in answer.err, answer.err.decode()
         return answer
 

@@ -16,7 +16,7 @@ import pytest
 
 from jobrun import places
 from tests import cutter, servers
-from tests.conftest import PYTHON, Jobrun, Result, instant, until
+from tests.conftest import PYTHON, Jobrun, Result, instant, state, until
 from tests.scenes import HOLD, Held, altered, field, linux, posix
 
 pytestmark = posix
@@ -32,6 +32,13 @@ def query(jobrun: Jobrun, sql: str) -> list[tuple[Any, ...]]:
     with closing(psycopg.connect(jobrun.environment["JOBRUN_LEDGER"], autocommit=True)) as server:
         cursor = server.execute(sql.encode())
         return cursor.fetchall() if cursor.description else []
+
+
+def killed(jobrun: Jobrun, *argv: str, now: str) -> None:
+    """A call that is killed before the end of its run is on record; the server has noticed."""
+    altered(jobrun, BEFORE_FINISH, *argv, now=now)
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'jobrun%'"
+    until(lambda: query(jobrun, sessions) == [(0,)], "the end of its session")
 
 
 def outbox(jobrun: Jobrun) -> list[Path]:
@@ -144,7 +151,7 @@ def test_a_call_that_is_killed_at(on_postgres: Jobrun, point: str, lock: str, ro
 
 def test_what_had_ended_is_put_on_record_by_the_next_call(on_postgres: Jobrun) -> None:
     """As it ended, by its own time; the line says so, and the next window has its turn."""
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", *WITNESS, now=NOW)
+    killed(on_postgres, *HOURLY, "--", *WITNESS, now=NOW)
     (kept,) = outbox(on_postgres)
     assert (kept.name, kept.stat().st_mode & 0o777) == ("1.json", 0o600)
     again = on_postgres(*HOURLY, "-q", "--wait", "20", "--", "true", now=LATER)
@@ -160,7 +167,7 @@ def test_what_had_ended_is_put_on_record_by_the_next_call(on_postgres: Jobrun) -
 def test_what_a_failure_comes_to_is_the_same(on_postgres: Jobrun) -> None:
     """Its delay, its death, the pause that it makes: as if the server had been told at once."""
     more = ("--max-attempts", "1", "--on-failure", "continue", "--pause-after", "1")
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, *more, "--", "sh", "-c", "exit 3", now=NOW)
+    killed(on_postgres, *HOURLY, *more, "--", "sh", "-c", "exit 3", now=NOW)
     again = on_postgres(*HOURLY, *more, "--wait", "20", "--", "true", now=LATER)
     words = [line.split()[1:4] for line in again.lines]
     assert words == [
@@ -178,7 +185,7 @@ def test_what_a_failure_comes_to_is_the_same(on_postgres: Jobrun) -> None:
 def test_what_a_command_has_left_for_others_is_kept_with_it(on_postgres: Jobrun) -> None:
     """$JOBRUN_VALUES, and the window's turn to be tried again."""
     leaves = ("sh", "-c", "echo rows=5 > $JOBRUN_VALUES")
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", *leaves, now=NOW)
+    killed(on_postgres, *HOURLY, "--", *leaves, now=NOW)
     assert on_postgres("flush", now=SOON).status == 0
     assert query(on_postgres, "SELECT name, value FROM jobrun_value") == [("rows", "5")]
 
@@ -186,7 +193,7 @@ def test_what_a_command_has_left_for_others_is_kept_with_it(on_postgres: Jobrun)
 def test_a_unit_and_a_plain_run(on_postgres: Jobrun) -> None:
     """Of --key, and of a job that has none: the next call of each."""
     for line in (("run", "files", "--key", "one"), ("run", "plain")):
-        altered(on_postgres, BEFORE_FINISH, *line, "--", "true", now=NOW)
+        killed(on_postgres, *line, "--", "true", now=NOW)
         again = on_postgres(*line, "--wait", "20", "-v", "--", "true", now=SOON)
         assert (again.status, "what=replayed" in again.stderr) == (0, True)
         assert "LOST" not in again.stderr
@@ -196,7 +203,7 @@ def test_a_unit_and_a_plain_run(on_postgres: Jobrun) -> None:
 def test_beside_others(on_postgres: Jobrun) -> None:
     """--overlap allow: whoever looks at the runs under way next hands it in."""
     beside = (*HOURLY, "--overlap", "allow")
-    altered(on_postgres, BEFORE_FINISH, *beside, "--", *WITNESS, now=NOW)
+    killed(on_postgres, *beside, "--", *WITNESS, now=NOW)
     until(lambda: "replayed" in on_postgres(*beside, "--", *WITNESS, now=SOON).stderr, "the lock")
     assert witnessed(on_postgres) == (1, 1)
     assert on_record(on_postgres) == [("processed", 1)]
@@ -217,7 +224,7 @@ def ledger_at(address: str) -> dict[str, str]:
 
 def test_a_machine_that_took_over_first(on_postgres: Jobrun) -> None:
     """What comes late is FENCED, on record and told, and the file is gone."""
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", *WITNESS, now=NOW)
+    killed(on_postgres, *HOURLY, "--", *WITNESS, now=NOW)
     taken = rival(on_postgres, *HOURLY, "--", *WITNESS, now=SOON)
     assert [line.split()[1] for line in taken.lines] == ["LOST", "PROCESSED"]
     assert "would-replay" not in on_postgres("plan", "sales", now=SOON).stdout
@@ -233,7 +240,7 @@ def test_a_machine_that_took_over_first(on_postgres: Jobrun) -> None:
 
 def test_a_job_that_was_forgotten(on_postgres: Jobrun) -> None:
     """Its run is nowhere on record any more: told as fenced, so that nobody waits for it."""
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", "true", now=NOW)
+    killed(on_postgres, *HOURLY, "--", "true", now=NOW)
     assert rival(on_postgres, "forget", "sales", "--yes", now=SOON).status == 0
     flushed = on_postgres("flush", now=SOON)
     assert (flushed.status, "FENCED" in flushed.stderr, outbox(on_postgres)) == (0, True, [])
@@ -340,7 +347,7 @@ def test_a_network_that_is_cut_at_the_commit(
 
 def test_what_lies_there_is_shown(on_postgres: Jobrun) -> None:
     """status, which is not content with it, and doctor; both say what to do."""
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", "true", now=NOW)
+    killed(on_postgres, *HOURLY, "--", "true", now=NOW)
     status = on_postgres("status", "--check", now=SOON)
     assert status.status == 1
     assert "outbox: 1 run has ended and is not on record yet, the first 1m ago" in status.stdout
@@ -353,7 +360,7 @@ def test_what_lies_there_is_shown(on_postgres: Jobrun) -> None:
 
 def test_a_plan_is_what_follows_from_it(on_postgres: Jobrun) -> None:
     """Not LOST, and what the next call does; that of `plan` and that of --dry-run."""
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", "true", now=NOW)
+    killed(on_postgres, *HOURLY, "--", "true", now=NOW)
     for argv in (("plan", "sales"), (*HOURLY, "--dry-run", "--", "true")):
         found = on_postgres(*argv, now=LATER)
         assert (found.status, "LOST" in found.stdout, "watermark" in found.stdout) == (
@@ -377,7 +384,7 @@ def test_a_plan_is_what_follows_from_it(on_postgres: Jobrun) -> None:
 def test_what_lies_there_is_not_lost(on_postgres: Jobrun, argv: tuple[str, ...]) -> None:
     """Whoever looks sees how it ended."""
     fails = ("sh", "-c", "exit 3")
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", *fails, now=NOW)
+    killed(on_postgres, *HOURLY, "--", *fails, now=NOW)
     before = on_postgres(*argv, now=SOON)
     on_postgres("flush", now=SOON)
     after = on_postgres(*argv, now=SOON)
@@ -395,7 +402,7 @@ def test_a_plan_after_a_failure(on_postgres: Jobrun) -> None:
         ("late", "--retry-delay", "2h"),
     ):
         line = ("run", job, "--every", "1h", *more, "--", "sh", "-c", "exit 3")
-        altered(on_postgres, BEFORE_FINISH, *line, now=NOW)
+        killed(on_postgres, *line, now=NOW)
         foreseen = json.loads(on_postgres("plan", job, "--json", now=LATER).stdout)
         assert on_postgres("flush", job, now=LATER).status == 0
         after = json.loads(on_postgres("plan", job, "--json", now=LATER).stdout)
@@ -408,7 +415,7 @@ def test_flush_of_one_job_or_of_all(on_postgres: Jobrun) -> None:
     """--dry-run says it and does nothing, --json is one document, and then nothing is left."""
     for job in ("sales", "stock"):
         argv = ("run", job, "--every", "1h", "--", "true")
-        altered(on_postgres, BEFORE_FINISH, *argv, now=NOW)
+        killed(on_postgres, *argv, now=NOW)
     dry = on_postgres("flush", "--dry-run", now=SOON)
     assert (dry.status, dry.stderr.count("what=would-replay"), len(outbox(on_postgres))) == (
         0,
@@ -425,7 +432,7 @@ def test_flush_of_one_job_or_of_all(on_postgres: Jobrun) -> None:
 
 def test_flush_leaves_alone_what_another_call_holds(on_postgres: Jobrun) -> None:
     """The job's lock is held: 75, and its holder has it on record before anything else."""
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", "true", now=NOW)
+    killed(on_postgres, *HOURLY, "--", "true", now=NOW)
     hides = places.outbox_folder(places.find(None, on_postgres.environment).beside)
     hidden = Path(hides).rename(on_postgres.folder / "hidden")
     held = Held(on_postgres, "sales", "--every", "1h", "--wait", "20", now=SOON)
@@ -459,7 +466,7 @@ DAMAGED = {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_file_that_can_not_be_handed_in(on_postgres: Jobrun, damage: str) -> None:
     """A WARNING names it, it stays where it is, and the call goes on as without it."""
-    altered(on_postgres, BEFORE_FINISH, *HOURLY, "--", "true", now=NOW)
+    killed(on_postgres, *HOURLY, "--", "true", now=NOW)
     (kept,) = outbox(on_postgres)
     kept.write_text(re.sub(*DAMAGED[damage], kept.read_text(), count=1))
     call = on_postgres(*HOURLY, "-q", "--wait", "20", "--", "true", now=SOON)
@@ -489,7 +496,7 @@ def test_a_call_that_lives_tells_it_itself(on_postgres: Jobrun) -> None:
     stops += "PostgresLedger.finish = lambda *a: (os.kill(os.getpid(), 19), ends(*a))[1]"
     beside = (*HOURLY, "--overlap", "allow")
     call = Changed(on_postgres, stops).start(*beside, "--", *WITNESS, now=NOW)
-    until(lambda: outbox(on_postgres), "the end of the command")
+    until(lambda: outbox(on_postgres) and state(call.pid) == "T", "the end of the command")
     other = on_postgres(*beside, "-v", "--", *WITNESS, now=SOON)
     assert (other.status, "replayed" in other.stderr, len(outbox(on_postgres))) == (0, False, 1)
     call.send_signal(signal.SIGCONT)

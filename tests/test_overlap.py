@@ -21,7 +21,7 @@ import pytest
 from jobrun import places
 from jobrun.lock_file import FileLock
 from tests.cases import HOURLY
-from tests.conftest import PYTHON, Jobrun, Result, is_alive, make_end, until
+from tests.conftest import PYTHON, Jobrun, Result, is_alive, make_end, open_files, until
 from tests.scenes import altered
 
 if sys.platform == "win32":
@@ -90,6 +90,12 @@ class Calls:
         """A call of the job j that does this one, and no other but for a higher cap."""
         argv = ("j", *HOURLY, "--first", "2026-09-04T09:00Z", *ALLOW, "--max-windows", str(cap))
         return self.start(*argv, *more, says=f"{hour:02}.{attempt}", script=script)
+
+    def kill(self, call: Call, name: str) -> None:
+        """Until its guardian is gone, and with it what it holds: no command says so."""
+        guardian = parent_of(pid_of(self.jobrun, name))
+        call.kill()
+        until(lambda: not is_alive(guardian), "the guardian's work")
 
     def end(self) -> None:
         for each in self.all:
@@ -234,8 +240,7 @@ def test_a_run_that_lasts_too_long_is_told(jobrun: Jobrun, calls: Calls) -> None
 def test_a_killed_call_is_lost_and_the_others_go_on(jobrun: Jobrun, calls: Calls) -> None:
     """Its window is taken again by the next call, as attempt 2; the others are not touched."""
     nine, ten, eleven = calls.window(9), calls.window(10), calls.window(11)
-    ten.kill()
-    until(lambda: not is_alive(pid_of(jobrun, "10.1")), "the guardian's work")
+    calls.kill(ten, "10.1")
     again = calls.window(10, attempt=2)
     assert (eleven.end().status, nine.end().status) == (0, 0)
     found = again.end()
@@ -268,8 +273,10 @@ def test_an_orphan_is_left_alone_and_the_others_go_on(jobrun: Jobrun, calls: Cal
     nine = calls.window(9)
     pid = pid_of(jobrun, "09.1")
     nine.process.send_signal(signal.SIGSTOP)
-    os.kill(parent_of(pid), signal.SIGKILL)
+    guardian = parent_of(pid)
+    os.kill(guardian, signal.SIGKILL)
     nine.kill()
+    until(lambda: not is_alive(guardian), "the guardian's end")
     assert is_alive(pid)
     assert call(jobrun, *ALLOW).stdout.splitlines() == ["10 1", "11 1"]
     found = call(jobrun, "--busy-exit", "7", *ALLOW)
@@ -277,6 +284,7 @@ def test_an_orphan_is_left_alone_and_the_others_go_on(jobrun: Jobrun, calls: Cal
     assert f"reason=orphan-alive key=j:2026-09-04T09:00:00+00:00 pids={pid} run=1" in found.stderr
     assert "reason=orphan-alive" in call(jobrun).stderr
     os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid), "its end")
     assert call(jobrun, *ALLOW).stdout == "09 2\n"
     assert watermark(jobrun) == "12"
     assert slots(jobrun) == ["1.lock", "2.lock"]
@@ -439,8 +447,7 @@ def test_a_signal_ends_the_wait(jobrun: Jobrun, calls: Calls, kind: str) -> None
 
 def is_reading(pid: int, jobrun: Jobrun) -> bool:
     """Its signals are caught before it opens the ledger."""
-    found = Path(f"/proc/{pid}/fd").iterdir()
-    return str(jobrun.ledger) in [os.readlink(each) for each in found if each.is_symlink()]
+    return str(jobrun.ledger) in open_files(pid)
 
 
 def test_beside_a_call_that_is_alone_nothing_starts(jobrun: Jobrun, calls: Calls) -> None:
@@ -642,8 +649,7 @@ def test_what_is_lost_is_held(jobrun: Jobrun, calls: Calls) -> None:
     """--on-lost hold: the one that was killed; the others go on."""
     more = ("--on-lost", "hold", "--on-failure", "continue")
     nine, ten = calls.window(9, *more), calls.window(10, *more)
-    nine.kill()
-    until(lambda: not is_alive(pid_of(jobrun, "09.1")), "the guardian's work")
+    calls.kill(nine, "09.1")
     until(lambda: call(jobrun, *more, *ALLOW).stdout == "11 1\n", "the loss")
     assert ten.end().status == 0
     assert "reason=window-held key=j:2026-09-04T09:00" in call(jobrun, *more, *ALLOW).stderr
@@ -670,8 +676,7 @@ def test_a_lost_try_of_what_failed_is_no_recovery_either(jobrun: Jobrun, calls: 
     more = ("--on-failure", "continue", "--retry-delay", "0")
     nine, ten = calls.window(9, *more), calls.window(10, *more)
     assert ten.end(3).status == 3
-    nine.kill()
-    until(lambda: not is_alive(pid_of(jobrun, "09.1")), "the guardian's work")
+    calls.kill(nine, "09.1")
     again = calls.window(9, *more, attempt=2, cap=9)
     assert call(jobrun, *more, *ALLOW).stdout.splitlines() == ["10 2", "11 1"]
     assert troubles(jobrun) == ["failed"]
@@ -755,10 +760,8 @@ def test_two_that_are_lost_at_once_pause_it(jobrun: Jobrun, calls: Calls) -> Non
     """--pause-after: the call that finds them runs nothing, and lets others have the lock."""
     more = ("--pause-after", "2", "--max-attempts", "1")
     both = [calls.window(9, *more), calls.window(10, *more)]
-    for each in both:
-        each.kill()
-    pids = [pid_of(jobrun, name) for name in ("09.1", "10.1")]
-    until(lambda: not any(map(is_alive, pids)), "the guardians' work")
+    for each, name in zip(both, ("09.1", "10.1"), strict=True):
+        calls.kill(each, name)
     said: list[Result] = []
 
     def is_lost() -> bool:

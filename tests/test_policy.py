@@ -91,9 +91,9 @@ def test_a_year_of_minutes_is_planned_at_once(grid: str, catch_up: str) -> None:
     every, _, zone = grid.partition(" tz=")
     argv = ("--cron", every.removeprefix("cron "), "--tz", zone) if zone else ("--every", "60s")
     job = jobs.parse_run(["j", *argv, "--catch-up", catch_up, "--", "true"], {})
-    began = time.monotonic()
+    began = time.process_time()
     units = policy.plan(job, schedule.parse(grid), known, NOON).units
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
     assert len(units) == (100 if catch_up == "all" else 1)
     tracemalloc.start()
     policy.plan(job, schedule.parse(grid), known, NOON)

@@ -180,7 +180,7 @@ def test_limit_of_many_days(driven: Driven, days: int) -> None:
 @pytest.mark.parametrize("kind", ["ignores", "family"])
 def test_timeout_ends_the_whole_tree(driven: Driven, kind: str) -> None:
     """TERM at the limit, KILL after the grace, for those too that left the group."""
-    driven.start(*command(kind, driven.ready), timeout=3.0, kill_after=0.2)
+    driven.start(*command(kind, driven.ready), timeout=6.0, kill_after=0.2)
     pids = driven.tree()
     ended = driven.end()
     assert (ended["cause"], ended["our_signal"]) == ("timed-out", signal.SIGTERM)
@@ -190,7 +190,7 @@ def test_timeout_ends_the_whole_tree(driven: Driven, kind: str) -> None:
 
 def test_timed_out_whatever_it_answers(driven: Driven) -> None:
     """A command that answers TERM with 0 has timed out."""
-    ended = driven.run(*command("answers", driven.ready, 0), timeout=1.0)
+    ended = driven.run(*command("answers", driven.ready, 0), timeout=5.0)
     assert (ended["cause"], ended["exit_code"]) == ("timed-out", 0)
 
 

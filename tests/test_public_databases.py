@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobrun import places
-from tests.conftest import Jobrun, is_alive, until
+from tests.conftest import Jobrun, is_alive, open_files, until
 from tests.scenes import (
     HOURLY,
     Held,
@@ -46,14 +46,6 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def has_open(pid: int, path: Path) -> bool:
-    folder = f"/proc/{pid}/fd"
-    try:
-        return str(path) in {os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)}
-    except OSError:
-        return False
-
-
 @linux
 @pytest.mark.parametrize("kind", ["deferred", "immediate", "exclusive"])
 @pytest.mark.parametrize("options", [(), HOURLY, ("--key", "k")], ids=["plain", "windows", "key"])
@@ -67,7 +59,7 @@ def test_D01_a_write_of_another_is_waited_for_at_the_start(
         other.execute(f"begin {kind}")
         other.execute("update jobrun_meta set version = version")
         process = jobrun.start("run", "a", *options, "--", "echo", "ran", now=NOW)
-        until(lambda: has_open(process.pid, jobrun.ledger), "it to open the ledger")
+        until(lambda: str(jobrun.ledger) in open_files(process.pid), "it to open the ledger")
         assert process.poll() is None
         other.execute("commit")
     out, err = process.communicate(timeout=60)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobrun import places
-from tests.conftest import PYTHON, Jobrun, is_alive, until
+from tests.conftest import PYTHON, Jobrun, is_alive, open_files, until
 from tests.scenes import (
     HOURLY,
     SHOW,
@@ -48,10 +48,6 @@ def locks_of_the_system() -> list[str]:
     return [line.replace("-> ", "") for line in Path("/proc/locks").read_text().splitlines()]
 
 
-def open_files(pid: int) -> set[str]:
-    return {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-
-
 @linux
 @pytest.mark.parametrize("options", [(), HOURLY, ("--key", "k")], ids=["plain", "windows", "key"])
 @pytest.mark.parametrize(
@@ -74,6 +70,7 @@ def test_L01_a_daemon_left_behind_does_not_hold_the_lock(
     try:
         assert found.status == 0
         assert is_alive(pid)
+        until(lambda: b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes(), "the daemon's exec")
         assert [path for path in open_files(pid) if path.endswith((".lock", ".db"))] == []
         held = {line.split()[5].split(":")[2] for line in locks_of_the_system()}
         assert str(lock_file(jobrun).stat().st_ino) not in held
@@ -134,6 +131,7 @@ def test_L03_an_orphan_of_wrapper_and_guardian_is_named(jobrun: Jobrun) -> None:
     os.kill(guardian, signal.SIGKILL)
     held.wrapper.kill()
     held.wrapper.wait(20)
+    until(lambda: not is_alive(guardian), "the guardian's end")
     for _ in range(3):
         found = jobrun("run", "a", *HOURLY, "--busy-exit", "9", "--", "echo", "second", now=LATER)
         assert (found.status, found.stdout) == (9, "")

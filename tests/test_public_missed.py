@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Jobrun, until
+from tests.conftest import Jobrun, make_end, until
 from tests.scenes import (
     HOURLY,
     SHOW,
@@ -196,7 +196,7 @@ def test_M08_switched_off_in_the_middle_is_not_done(
     assert watermark(jobrun) == at(f"{DAY}08Z")
     os.kill(held.wrapper.pid, signal.SIGSTOP)
     for name in killed:
-        os.kill(pids[name], signal.SIGKILL)
+        make_end(pids[name])
     held.wrapper.communicate(timeout=20)
     assert watermark(jobrun) == at(f"{DAY}08Z")
     assert states(jobrun) == {at(f"{DAY}08Z"): "running"}

@@ -15,6 +15,7 @@ import pytest
 from jobrun import links, placeholders, values_file
 from jobrun.values_file import ValuesFile
 from tests.conftest import PYTHON, Jobrun, Result, instant
+from tests.scenes import until_free
 
 HOURLY = ("--every", "1h")
 TEN, ELEVEN = "2026-09-04T10:00:00+00:00", "2026-09-04T11:00:00+00:00"
@@ -250,7 +251,7 @@ def test_a_death_before_the_record_loses_no_value(jobrun: Jobrun, where: str) ->
     environ = {**jobrun.environment, "LEAVES": str(leaves)}
     killed = forked.jobrun(argv, environ, instant(NOW), hook)
     assert killed.status == forked.KILLED, killed.lines
-    forked.until_free(jobrun.ledger, "up")
+    until_free(jobrun.ledger, "up")
     assert kept(jobrun) == {}
     waits = down(jobrun)
     assert "reason=upstream-pending" in waits.stderr
@@ -278,7 +279,7 @@ def test_a_death_before_the_record_loses_no_value_of_what_is_marked(
     argv = ("run", "up", *HOURLY, *FIRST, "--", PYTHON, "-c", MARK)
     killed = forked.jobrun(argv, jobrun.environment, instant(NOW), hook)
     assert killed.status == forked.KILLED, killed.lines
-    forked.until_free(jobrun.ledger, "up")
+    until_free(jobrun.ledger, "up")
     assert " LOST job=up " in jobrun(*argv, now=LATER).stderr
     assert (kept(jobrun), files(jobrun)) == ({"rows": "7"}, [])
     assert down(jobrun).stdout == "'7'\n"
