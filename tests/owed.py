@@ -115,7 +115,7 @@ class Owed:
             return before
         void = [row for row in before.unfinished if row.end > asked.now + JITTER]
         for row in void:
-            del self.bounds[row.key]
+            self.bounds.pop(row.key, None)  # `--set` has forgotten it
             self.due.pop(row.key, None)
         return before._replace(windows=tuple(row for row in before.windows if row not in void))
 

@@ -258,7 +258,8 @@ class Histories(RuleBasedStateMachine):
         known = self.record
         words = (*grid.argv, "--window", iso_z(start), "--retry-delay", "60", "--", *fate.command)
         started = self.act(Asked("window", self.now, grid), ("run", "j", *words), fate)
-        if known.schedule not in (None, grid.text):
+        is_plain = known.schedule is None and not known.units and bool(known.runs)
+        if known.schedule not in (None, grid.text) or is_plain:
             assert self.status == 2
         elif end > self.now or known.done.get(start) == end:
             assert not started
