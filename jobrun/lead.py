@@ -141,7 +141,7 @@ class Candidate:
 
     def _lose_ledger(self, error: JobrunError) -> None:
         # A server that goes down says so in other words at each look: cut off, refused, starting.
-        told = "store-down" if isinstance(error, StoreDown) else error.message
+        told = rows.STORE_DOWN if isinstance(error, StoreDown) else error.message
         if told != self._told:
             self._told = told
             self._call.lines.error(error)

@@ -62,7 +62,7 @@ def judge_open_runs(
         lock.check_others(open_runs)
     for row in open_runs:
         is_tried = by_lock and row.slot not in (None, slot)
-        pids = () if is_tried and locks.is_held_here(row, call) else _left_of(row, call)
+        pids = () if is_tried and locks.is_held_here(row, call) else left_of(row, call)
         if pids is None and lock is not None and (row.slot is None or row.slot != slot):
             pids = () if lock.is_elsewhere(row) else None
         if pids is not None:
@@ -74,7 +74,7 @@ def judge_open_runs(
     return judged
 
 
-def _left_of(row: RunRow, call: Call) -> tuple[int, ...] | None:
+def left_of(row: RunRow, call: Call) -> tuple[int, ...] | None:
     """Its command's processes, none of them where it is the wrapper that lives; None: nothing."""
     if process.wrapper_alive(row):
         return ()

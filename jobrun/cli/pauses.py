@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from jobrun import asked, living, options, process, schedule, turn, unclosed, upstream, windows
+from jobrun import asked, living, options, schedule, turn, unclosed, upstream, windows
 from jobrun.by_hand import as_last_said, known_job
 from jobrun.call import Call
 from jobrun.cli.acts import moved, stored_grid, tell, under_lock
@@ -17,7 +17,7 @@ from jobrun.errors import JobrunError, UsageError
 from jobrun.instants import iso_z, parse_duration
 from jobrun.ledger import Ledger
 from jobrun.ledgers import open_ledger
-from jobrun.rows import JobRow, Opening, Pause, RunRow, Source
+from jobrun.rows import JobRow, Opening, Pause, Source
 
 
 class Which(NamedTuple):
@@ -166,14 +166,9 @@ def _tell_resumed(call: Call, name: str, what: str, pause: Pause, **more: object
 
 def _tell_running(call: Call, ledger: Ledger, name: str) -> None:
     """Looked for once the pause is on record: no other has started since."""
-    living = [run for run in ledger.open_runs(name) if _is_alive(call, run)]
-    if living:
-        numbers = ", ".join(str(run.id) for run in living)
-        word, verb = ("run", "goes") if len(living) == 1 else ("runs", "go")
+    running = [run for run in ledger.open_runs(name) if living.left_of(run, call) is not None]
+    if running:
+        numbers = ", ".join(str(run.id) for run in running)
+        word, verb = ("run", "goes") if len(running) == 1 else ("runs", "go")
         on = f"{word} {numbers} {verb} on to the end, and no other starts"
         call.lines.say("hint", f"{on}; {options.typed('stop', name)} ends it now")
-
-
-def _is_alive(call: Call, run: RunRow) -> bool:
-    marker = run.marker(call.ledger)
-    return process.wrapper_alive(run) or bool(process.command_alive(run, marker))
