@@ -97,12 +97,24 @@ def planned(jobrun: Jobrun, *options: str, now: str, limit: int = 1000) -> list[
     return [(run["start"], run["end"]) for run in json.loads(found.stdout)["runs"]]
 
 
-def altered(jobrun: Jobrun, code: str, *argv: str, now: str = "2026-09-04T12:05:00Z") -> Result:
-    """jobrun in a process where `code` was run before: what the system is made to answer."""
-    program = f"{code}\nimport sys\nfrom tests import frozen\n"
-    program += "sys.exit(frozen.run(float(sys.argv[1]), sys.argv[2:]))"
+class Changed(Jobrun):
+    """jobrun in processes where `code` is run before: what the system is made to answer."""
+
+    def __init__(self, jobrun: Jobrun, code: str) -> None:
+        super().__init__(jobrun.folder)
+        self.environment = jobrun.environment
+        self._program = f"{code}\nimport sys\nfrom tests import frozen\n"
+        self._program += "sys.exit(frozen.run(float(sys.argv[1]), sys.argv[2:]))"
+
+    def argv(self, *argv: str, now: str | None = None) -> list[str]:
+        at = instant(now or "2026-09-04T12:05:00Z")
+        return [PYTHON, "-c", self._program, str(at), *argv]
+
+
+def altered(jobrun: Jobrun, code: str, *argv: str, now: str | None = None) -> Result:
+    """One such call."""
     found = subprocess.run(
-        [PYTHON, "-c", program, str(instant(now)), *argv],
+        Changed(jobrun, code).argv(*argv, now=now),
         env=jobrun.environment, cwd=jobrun.folder, stdin=subprocess.DEVNULL, capture_output=True,
         timeout=60,
     )  # fmt: skip

@@ -68,12 +68,19 @@ def test_a_short_delay_is_waited_for_in_the_call(jobrun: Jobrun) -> None:
 
 
 def test_the_delay_is_never_shorter_than_asked(jobrun: Jobrun) -> None:
-    """Measured by the command itself, from its end to its next start."""
+    """Measured by the command itself, from its end to its next start; nor much longer, where the
+    machine is not busy with others: one time of three."""
     clock = ("sh", "-c", "date +%s.%N; exit 3")
-    found = jobrun("run", "a", *HOURLY, "--retries", "2", "--retry-delay", "1s", "--", *clock)
-    first, second, third = map(float, found.stdout.split())
-    assert second - first >= 1
-    assert third - second >= 2
+    took: list[tuple[float, float]] = []
+    while len(took) < 3 and not (took and took[-1][0] < 2.5 and took[-1][1] < 4.5):
+        job = f"a{len(took)}"
+        found = jobrun("run", job, *HOURLY, "--retries", "2", "--retry-delay", "1s", "--", *clock)
+        first, second, third = map(float, found.stdout.split())
+        took.append((second - first, third - second))
+    assert min(each[0] for each in took) >= 1
+    assert min(each[1] for each in took) >= 2
+    assert took[-1][0] < 2.5
+    assert took[-1][1] < 4.5
 
 
 def test_used_up_in_the_call(jobrun: Jobrun) -> None:

@@ -276,7 +276,7 @@ def test_a_cut_is_noticed_and_nothing_waits_for_it(redis: str) -> None:
         assert end.until - 1 <= end.at < cut + ttl - 2
         assert end.why.startswith("redis://127.0.0.1")
         assert "no answer within 2 s" in end.why
-        assert end.longest < PATIENCE
+        assert end.longest < 0.75 * PATIENCE
 
 
 def test_a_cut_that_ends_in_time_costs_nothing(redis: str) -> None:
@@ -299,7 +299,7 @@ def test_a_question_that_is_waited_for_is_given_up_in_time(redis: str) -> None:
         assert not lock.is_held()
         given_up = time.monotonic()
         lock.release()
-        assert given_up - began < 4 * PATIENCE
+        assert given_up - began < 2 * PATIENCE
         assert time.monotonic() - given_up < PATIENCE
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from jobrun import places
 from tests import cutter, servers
-from tests.conftest import PYTHON, Jobrun, Result, instant, state, until
-from tests.scenes import HOLD, Held, altered, field, linux, posix
+from tests.conftest import Jobrun, Result, instant, state, until
+from tests.scenes import HOLD, Changed, Held, altered, field, linux, posix
 
 pytestmark = posix
 
@@ -44,19 +44,6 @@ def killed(jobrun: Jobrun, *argv: str, now: str) -> None:
 def outbox(jobrun: Jobrun) -> list[Path]:
     where = places.find(None, jobrun.environment)
     return sorted(Path(places.outbox_folder(where.beside)).glob("*"))
-
-
-class Changed(Jobrun):
-    """The same, in processes where `code` is run before."""
-
-    def __init__(self, jobrun: Jobrun, code: str) -> None:
-        super().__init__(jobrun.folder)
-        self.environment = jobrun.environment
-        self._program = f"{code}\nimport sys\nfrom tests import frozen\n"
-        self._program += "sys.exit(frozen.run(float(sys.argv[1]), sys.argv[2:]))"
-
-    def argv(self, *argv: str, now: str | None = None) -> list[str]:
-        return [PYTHON, "-c", self._program, str(instant(now or NOW)), *argv]
 
 
 def witnessed(jobrun: Jobrun) -> tuple[int, int]:

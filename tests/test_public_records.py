@@ -39,9 +39,9 @@ ROWS = (
 
 
 def seconds_of(jobrun: Jobrun, *argv: str) -> float:
-    """CPU seconds of the cheaper of two calls: a busy machine does not count."""
+    """CPU seconds of the cheapest of five calls: a busy machine does not count."""
     found = []
-    for _ in range(2):
+    for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert jobrun(*argv).status == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -69,7 +69,7 @@ def test_D15_a_long_history_makes_nothing_slow(jobrun: Jobrun, count: int) -> No
     jobrun.change(ROWS.format(count=count))
     jobrun("run", "j7", "-q", "--", "true")
     long = [seconds_of(jobrun, *call) for call in calls]
-    assert [b - a < 0.5 for a, b in zip(short, long, strict=True)] == [True] * len(calls)
+    assert [b - a < 0.2 for a, b in zip(short, long, strict=True)] == [True] * len(calls)
 
 
 @linux

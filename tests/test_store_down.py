@@ -12,8 +12,8 @@ import pytest
 
 from jobrun import places
 from tests import cutter, servers
-from tests.conftest import PYTHON, Jobrun, instant, is_alive, until
-from tests.scenes import Held, altered, field, posix
+from tests.conftest import PYTHON, Jobrun, is_alive, until
+from tests.scenes import Changed, Held, altered, field, posix
 from tests.test_between_windows import NO_PROCESS, patched
 
 pytestmark = posix
@@ -171,21 +171,15 @@ LATE = {
 HELD_UP = {**EARLY, **LATE}
 
 
-class Stopping(Jobrun):
+class Stopping(Changed):
     """Its calls stop the server at a point; each has a job of its own."""
 
     def __init__(self, down: Jobrun, server: servers.Postgres, point: tuple[str, str]) -> None:
-        super().__init__(down.folder)
+        module, name = point
+        super().__init__(down, STOPS.format(module=module, name=name))
         self.environment = {**down.environment, "SERVER": str(server.pid)}
         self.server = server
-        module, name = point
-        self._code = STOPS.format(module=module, name=name)
         self.job = f"sales-{server.pid}"
-
-    def argv(self, *argv: str, now: str | None = None) -> list[str]:
-        program = f"{self._code}\nimport sys\nfrom tests import frozen\n"
-        program += "sys.exit(frozen.run(float(sys.argv[1]), sys.argv[2:]))"
-        return [PYTHON, "-c", program, str(instant(now or NOW)), *argv]
 
     def calling(self, *options: str) -> tuple[str, ...]:
         return ("run", self.job, "--every", "1h", *options, "--", "sh", "-c", "echo ran >> witness")
